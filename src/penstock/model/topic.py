@@ -1,0 +1,55 @@
+"""What the cluster agrees a topic is."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.model.generated_errors import InvalidTopic
+from penstock.model.ids import TopicId
+
+TOPIC_NAME_LENGTH_MAX = 249
+NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who holds a partition and who leads it. Only the controller writes one."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """One topic: its identity, its overrides of the broker's defaults, its partitions in order of index."""
+
+    name: str
+    topic_id: TopicId
+    configs: Mapping[str, str]
+    partitions: tuple[PartitionState, ...]
+    version: int = 0
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that cannot be a directory everywhere, in the words Kafka's users know."""
+    if not name:
+        raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopic("Topic name is invalid: '.' or '..' is not allowed")
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise InvalidTopic(
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+        )
+    if not NAME_LEGAL.fullmatch(name):
+        raise InvalidTopic(
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        )
