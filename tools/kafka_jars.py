@@ -23,6 +23,8 @@ COORDINATES = (
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.slf4j", "slf4j-nop", "1.7.36"),
 )
+LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
+LOGGING_FOLDER = "logging"
 FETCH_SECONDS_MAX = 600
 OUTPUT_LINES_SHOWN = 25
 
@@ -55,7 +57,13 @@ def libs_folder(root: Path) -> Path:
 
 
 def is_complete(libs: Path) -> bool:
-    return all((libs / f"{artifact}-{version}.jar").is_file() for _, artifact, version in COORDINATES)
+    jars = [libs / jar_name(artifact, version) for _, artifact, version in COORDINATES]
+    jars.append(libs / LOGGING_FOLDER / jar_name(*LOGGING[1:]))
+    return all(jar.is_file() for jar in jars)
+
+
+def jar_name(artifact: str, version: str) -> str:
+    return f"{artifact}-{version}.jar"
 
 
 def fetch(libs: Path) -> None:
@@ -72,14 +80,27 @@ def fetch(libs: Path) -> None:
         filled = Path(scratch) / "libs"
         pom.write_text(pom_text(), encoding="utf-8")
         run_maven(maven, pom, filled)
+        set_logging_apart(filled)
         if not is_complete(filled):
             raise FetchFailed(f"mvn ended well, yet {filled} lacks some of {COORDINATES}")
         publish(filled, libs)
 
 
+def set_logging_apart(filled: Path) -> None:
+    """Keep the binding that writes to stderr out of the folder the tools load.
+
+    The tools stay silent with slf4j-nop; a broker whose class path starts with the logging folder says why it failed.
+    """
+    name = jar_name(*LOGGING[1:])
+    apart = filled / LOGGING_FOLDER
+    apart.mkdir()
+    (filled / name).rename(apart / name)
+
+
 def pom_text() -> str:
     dependencies = "\n".join(
-        DEPENDENCY.format(group=group, artifact=artifact, version=version) for group, artifact, version in COORDINATES
+        DEPENDENCY.format(group=group, artifact=artifact, version=version)
+        for group, artifact, version in (*COORDINATES, LOGGING)
     )
     return POM.format(dependencies=dependencies)
 

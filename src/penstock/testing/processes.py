@@ -1,0 +1,243 @@
+"""Real child processes for tests and benchmarks: ports, start and stop, what they cost.
+
+Everything here touches only processes it started, by their own id or their own process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+# A client that connects to a closed port of the ephemeral range (32768 and up on Linux) can meet itself.
+PORT_MIN = 10_240
+PORT_END = 32_768
+PORT_TRIES_MAX = 1_000
+POLL_SECONDS = 0.01
+STOP_SECONDS_MAX = 30.0
+LOG_TAIL_LINES = 40
+LOOPBACK = "127.0.0.1"
+
+
+class ProcessFailed(Exception):
+    """A child ended, or stayed silent, when it should have been serving; the message carries its last output."""
+
+
+class Deadline:
+    """A moment in real time after which waiting is a failure."""
+
+    __slots__ = ("_end", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def passed(self) -> bool:
+        return time.perf_counter() >= self._end
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
+    """Distinct ports below the ephemeral range on which nothing listens now.
+
+    They are drawn at random over the whole range, so that test workers that ask at the same moment do not meet.
+    """
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        for _ in range(PORT_TRIES_MAX):
+            if len(ports) == count:
+                break
+            port = PORT_MIN + int.from_bytes(os.urandom(4)) % (PORT_END - PORT_MIN)
+            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            ports.append(port)
+    if len(ports) < count:
+        raise ProcessFailed(f"no {count} free ports on {host} in {PORT_MIN}..{PORT_END - 1}")
+    return tuple(ports)
+
+
+def free_port(host: str = LOOPBACK) -> int:
+    """One port of :func:`free_ports`."""
+    return free_ports(1, host)[0]
+
+
+def port_answers(port: int, host: str = LOOPBACK, timeout_seconds: float = 0.5) -> bool:
+    """Whether something accepts a connection there."""
+    try:
+        socket.create_connection((host, port), timeout=timeout_seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+class Child:
+    """One child process in a process group of its own, its output in a file.
+
+    The group lets a stop reach what the child started, and nothing else.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.command = tuple(command)
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else {**os.environ, **environment},
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        return self._process.poll()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """To the child alone (SIGSTOP and SIGCONT in tests of paused processes)."""
+        self._process.send_signal(number)
+
+    def wait_until(self, ready: Callable[[], bool], *, what: str, seconds_max: float) -> None:
+        """Return when it is ready; raise with its last output when it ends first or takes too long."""
+        deadline = Deadline(seconds_max)
+        while not ready():
+            if not self.alive:
+                raise ProcessFailed(
+                    f"{self.command[0]} ended with status {self.exit_status} before {what}\n{self.tail()}"
+                )
+            if deadline.passed:
+                raise ProcessFailed(f"{self.command[0]}: no {what} within {seconds_max:g} s\n{self.tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def wait(self, seconds_max: float) -> int:
+        """Its exit status, once it ends by itself."""
+        try:
+            return self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            raise ProcessFailed(f"{self.command[0]} did not end within {seconds_max:g} s\n{self.tail()}") from None
+
+    def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> int:
+        """SIGTERM to the child, and SIGKILL to its group if it does not end in time. Returns its exit status."""
+        if self.alive:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds_max)
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL to the whole group: what a power cut does to a process. Harmless when it has ended."""
+        # The group can outlive its leader; ESRCH says that nobody is left in it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait(STOP_SECONDS_MAX)
+
+    def tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines of its output."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            return f"(no output: {error})"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a process and its descendants have used up to one moment."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    resident_bytes_peak: int
+
+
+def usage(pid: int) -> Usage:
+    """Sum over the process tree, read from /proc.
+
+    Processor time counts descendants that have ended, as long as their parent has waited for them. The peak is the
+    sum of each process's own peak, so with several processes it is an upper bound.
+    """
+    ticks = 0
+    resident = 0
+    peak = 0
+    for member in process_tree(pid):
+        try:
+            stat = _stat_fields(member)
+            status = Path(f"/proc/{member}/status").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            if member == pid:
+                raise
+            continue
+        # Fields 14 to 17 of proc(5): utime, stime, cutime, cstime.
+        ticks += sum(int(field) for field in stat[11:15])
+        resident += _status_bytes(status, "VmRSS")
+        peak += _status_bytes(status, "VmHWM")
+    return Usage(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        resident_bytes=resident,
+        resident_bytes_peak=peak,
+    )
+
+
+def process_tree(pid: int) -> tuple[int, ...]:
+    """The process and all its living descendants, parents first."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            parent = int(_stat_fields(int(entry))[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children.setdefault(parent, []).append(int(entry))
+    tree = [pid]
+    for member in tree:
+        tree.extend(children.get(member, ()))
+    return tuple(tree)
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; the second, the name, may itself hold spaces and brackets."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    return text.rpartition(")")[2].split()
+
+
+def _status_bytes(status: str, name: str) -> int:
+    """A ``VmRSS:   1234 kB`` line in bytes; 0 for a process without memory of its own (a zombie)."""
+    for line in status.splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return 0
