@@ -1,0 +1,41 @@
+"""ApiVersions (18), v0 to v4: what this broker can be asked. The first request of every modern client.
+
+Names of client software (v3+) are checked as Kafka checks them. There are no finalized features to tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from penstock.api.registry import Api, RequestContext
+from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
+from penstock.wire.api import api_versions as gen
+
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class ApiVersions:
+    """Tells the rows of the registry, which is complete only after this handler is part of it."""
+
+    def __init__(self, advertised: Callable[[], list[tuple[int, int, int]]]) -> None:
+        self._advertised = advertised
+
+    def apis(self) -> tuple[Api, ...]:
+        return (Api(key=18, versions=range(5), handle=self.handle),)
+
+    def handle(self, context: RequestContext, request: gen.Request) -> gen.Response:
+        if context.api_version >= 3 and not (
+            SOFTWARE_NAME.fullmatch(request.client_software_name)
+            and SOFTWARE_NAME.fullmatch(request.client_software_version)
+        ):
+            return gen.Response(error_code=InvalidRequest.code)
+        context.connection.properties["software"] = f"{request.client_software_name} {request.client_software_version}"
+        return gen.Response(api_keys=self._rows())
+
+    def unsupported(self) -> gen.Response:
+        """The answer to a version from the future, in the oldest encoding, which every client reads."""
+        return gen.Response(error_code=UnsupportedVersion.code, api_keys=self._rows())
+
+    def _rows(self) -> list[gen.ApiVersion]:
+        return [gen.ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in self._advertised()]

@@ -1,0 +1,130 @@
+"""From a frame to its answer: header, version check, decoding, the handler, encoding."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutine
+from typing import Any
+
+from penstock.api.api_versions import ApiVersions
+from penstock.api.registry import DURATION_BUCKETS, BoundApi, Registry, RequestContext
+from penstock.model.clock import Clock
+from penstock.net.connection import Connection
+from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.wire.frame import decode_request_header
+from penstock.wire.primitives import Malformed
+
+API_VERSIONS = 18
+
+PREFIX = struct.Struct("!ii")
+PREFIX_FLEXIBLE = struct.Struct("!iib")
+
+
+class Dispatcher:
+    """Serves the frames of every connection. Called with a frame, it is a `net.connection.Serve`."""
+
+    __slots__ = ("_api_versions", "_clock", "_on_bug", "_registry", "request_quota")
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        api_versions: ApiVersions,
+        clock: Clock,
+        on_bug: Callable[[str, BaseException], None],
+        request_quota: Callable[[str | None, float], int] | None = None,
+    ) -> None:
+        self._registry = registry
+        self._api_versions = api_versions
+        self._clock = clock
+        self._on_bug = on_bug
+        self.request_quota = request_quota
+        """Told how long each request took; answers with how many milliseconds to throttle. None: no such quota."""
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Outcome:
+        began_s = self._clock.monotonic()
+        try:
+            header = decode_request_header(frame)
+            api = self._registry.bound(header.api_key)
+            version = header.api_version
+            if api is None:
+                raise CloseConnection(f"unknown api key {header.api_key}")
+            if not api.version_min <= version <= api.version_max:
+                return self._refuse_version(api, version, header.correlation_id)
+            request = api.decode(frame, header.body_offset, version)
+        except Malformed as error:
+            raise CloseConnection(f"malformed request: {error}") from None
+        context = RequestContext(
+            connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
+        )
+        try:
+            answer = api.handle(context, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._on_bug(api.name, error)
+            raise CloseConnection(f"{api.name} v{version} failed") from error
+        outcome = self._outcome(api, context, answer)
+        self._account(api, context, began_s)
+        return outcome
+
+    def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
+        """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
+        if api.key != API_VERSIONS:
+            raise CloseConnection(f"{api.name} v{version} is not served")
+        body = api.encode(self._api_versions.unsupported(), 0)
+        assert isinstance(body, bytes)
+        return [PREFIX.pack(4 + len(body), correlation_id) + body]
+
+    def _outcome(self, api: BoundApi, context: RequestContext, answer: Any) -> Outcome:
+        if answer is None:
+            return None
+        if type(answer) is Pending:
+            return PendingFrame(answer, lambda response: self._frame(api, context, response))
+        if iscoroutine(answer):
+            return self._finish(api, context, answer)
+        return self._frame(api, context, answer)
+
+    async def _finish(
+        self, api: BoundApi, context: RequestContext, work: Coroutine[Any, Any, Any]
+    ) -> Frame | PendingFrame | None:
+        try:
+            answer = await work
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._on_bug(api.name, error)
+            raise CloseConnection(f"{api.name} v{context.api_version} failed") from error
+        outcome = self._outcome(api, context, answer)
+        assert outcome is None or isinstance(outcome, list | PendingFrame), "a handler is awaited once"
+        return outcome
+
+    def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
+        if context.throttle_ms:
+            response.throttle_time_ms = context.throttle_ms
+        version = context.api_version
+        body = api.encode(response, version)
+        # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
+        flexible = version >= api.flexible_from and api.key != API_VERSIONS
+        if type(body) is bytes:
+            if flexible:
+                return [PREFIX_FLEXIBLE.pack(5 + len(body), context.correlation_id, 0) + body]
+            return [PREFIX.pack(4 + len(body), context.correlation_id) + body]
+        assert isinstance(body, list)
+        length = sum(map(len, body))
+        if flexible:
+            body.insert(0, PREFIX_FLEXIBLE.pack(5 + length, context.correlation_id, 0))
+        else:
+            body.insert(0, PREFIX.pack(4 + length, context.correlation_id))
+        return body
+
+    def _account(self, api: BoundApi, context: RequestContext, began_s: float) -> None:
+        took_s = self._clock.monotonic() - began_s
+        api.requests += 1
+        api.seconds_sum += took_s
+        api.seconds_buckets[min(int(took_s * 1e6).bit_length(), DURATION_BUCKETS - 1)] += 1
+        if self.request_quota is not None:
+            context.throttle_ms = max(context.throttle_ms, self.request_quota(context.client_id, took_s))
+        if context.throttle_ms:
+            context.connection.mute(context.throttle_ms / 1000)

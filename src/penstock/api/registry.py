@@ -1,0 +1,109 @@
+"""The rows of the protocol table: which requests are served, at which versions, by whom.
+
+ApiVersions, the coverage table of the docs and the metrics are all derived from these rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.net.connection import Connection
+from penstock.net.reply import Buffer, Pending
+from penstock.wire.api.table import TABLE
+
+DURATION_BUCKETS = 24
+"""Bucket i counts requests that took less than 2**i microseconds; the last takes the rest."""
+
+Answer = Any
+Handler = Callable[["RequestContext", Any], "Answer | Pending | Coroutine[Any, Any, Answer | Pending | None] | None"]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Who asks what, and when: everything a handler may know besides the request's own fields."""
+
+    connection: Connection
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    now_ms: int
+    throttle_ms: int = 0
+    """How long the client is asked to wait; the dispatcher then reads nothing from it for as long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One request type. `decode` and `encode` default to the generated module's."""
+
+    key: int
+    versions: range
+    handle: Handler
+    decode: Callable[[memoryview, int, int], Any] | None = None
+    encode: Callable[[Any, int], bytes | list[Buffer]] | None = None
+    advertised_min: int | None = None
+    """The lowest version told to clients, where that is lower than what is served."""
+
+    @property
+    def name(self) -> str:
+        return TABLE[self.key].name
+
+
+class BoundApi:
+    """A row with its codec loaded and its counters."""
+
+    __slots__ = (
+        "decode", "encode", "flexible_from", "handle", "key", "name", "requests", "seconds_buckets", "seconds_sum",
+        "version_max", "version_min",
+    )  # fmt: skip
+
+    def __init__(self, api: Api) -> None:
+        entry = TABLE[api.key]
+        decode, encode = api.decode, api.encode
+        if decode is None or encode is None:
+            module = importlib.import_module(f"penstock.wire.api.{entry.module}")
+            decode = decode or module.decode_request
+            encode = encode or module.encode_response
+        self.key = api.key
+        self.name = entry.name
+        self.handle = api.handle
+        self.decode = decode
+        self.encode = encode
+        self.version_min = api.versions.start
+        self.version_max = api.versions[-1]
+        self.flexible_from = entry.flexible_from if entry.flexible_from is not None else 1 << 15
+        self.requests = 0
+        self.seconds_sum = 0.0
+        self.seconds_buckets = [0] * DURATION_BUCKETS
+
+
+class Registry:
+    """All rows. A codec module is imported when its first request comes, which keeps an idle broker small."""
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self.apis: dict[int, Api] = {}
+        for api in apis:
+            assert api.key not in self.apis, f"{api.name} is registered twice"
+            self.apis[api.key] = api
+        self._bound: dict[int, BoundApi] = {}
+
+    def bound(self, key: int) -> BoundApi | None:
+        """The row for a request, ready to serve; None where the API is not known here."""
+        bound = self._bound.get(key)
+        if bound is None and key in self.apis:
+            bound = self._bound[key] = BoundApi(self.apis[key])
+        return bound
+
+    def served(self) -> Iterator[BoundApi]:
+        """The rows that have been used, for the metrics."""
+        return iter(self._bound.values())
+
+    def advertised(self) -> list[tuple[int, int, int]]:
+        """Key, lowest and highest version of every API, as ApiVersions tells them."""
+        return [
+            (key, api.versions.start if api.advertised_min is None else api.advertised_min, api.versions[-1])
+            for key, api in sorted(self.apis.items())
+        ]

@@ -1,0 +1,448 @@
+"""One client's socket: bytes in, frames to the server, answers out in the order of their requests.
+
+The socket is driven by readiness callbacks instead of an asyncio transport, for two reasons that can be measured:
+received bytes land in one buffer that is handed on without a copy, and a file's bytes leave by `sendfile` without
+ever entering the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.net.reply import Buffer, CloseConnection, Frame, Outcome, Pending, PendingFrame
+
+LENGTH_BYTES = 4
+BUFFER_BYTES = 64 * 1024
+"""A connection's buffer at rest. Larger frames get a larger one, given back when the connection falls quiet."""
+
+FRAME_LARGE_BYTES = 64 * 1024
+"""From here on a frame is received alone, so that what follows it never has to be moved."""
+
+SENDMSG_BUFFERS_MAX = 512
+SENDFILE_BYTES_MAX = 1 << 20
+"""One `sendfile` call sends at most this much, so that one fast reader cannot hold the loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Everything a peer could take without end, and where it ends."""
+
+    frame_bytes_max: int
+    requests_waiting_max: int = 128
+    """Answers outstanding on one connection before it is read no further."""
+    out_bytes_max: int = 16 << 20
+    """Unsent answer bytes before the connection is read no further."""
+    idle_s: float = 600.0
+    frame_s: float = 60.0
+    """A frame that has begun must have arrived whole by then."""
+    first_request_s: float = 60.0
+
+
+class Serve(Protocol):
+    """What a connection calls with each whole frame. The view is valid until it answers."""
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Outcome: ...
+
+
+class Slot:
+    """A place in the queue of answers."""
+
+    __slots__ = ("frame", "pending", "ready")
+
+    def __init__(self, pending: Pending | None) -> None:
+        self.pending = pending
+        self.frame: Frame = []
+        self.ready = False
+
+
+class Connection:
+    """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first."""
+
+    __slots__ = (
+        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_held", "_last_active_s", "_limits", "_loop",
+        "_muted", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_view",
+        "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "properties", "requests",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        peer: str,
+        listener: str,
+        serve: Serve,
+        limits: ConnectionLimits,
+        loop: asyncio.AbstractEventLoop,
+        monotonic: Callable[[], float],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        on_closed: Callable[[Connection, str], None],
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self.peer = peer
+        self.listener = listener
+        self.properties: dict[str, Any] = {}
+        self._serve = serve
+        self._limits = limits
+        self._loop = loop
+        self.monotonic = monotonic
+        self._spawn = spawn
+        self._closed_callback = on_closed
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._out: deque[Buffer] = deque()
+        self._out_bytes = 0
+        self._slots: deque[Slot] = deque()
+        self._reading = False
+        self._writing = False
+        self._held = False
+        self._muted = False
+        self._working = False
+        self.closed = False
+        self.requests = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._last_active_s = monotonic()
+        self._frame_began_s = 0.0
+
+    def start(self) -> None:
+        self._resume()
+
+    # Reading
+
+    def _resume(self) -> None:
+        """Read on, unless something stands in the way: an answer being worked out, a throttle, unsent answers."""
+        if self.closed or self._held or self._muted or self._full():
+            return
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _full(self) -> bool:
+        return self._out_bytes > self._limits.out_bytes_max or len(self._slots) >= self._limits.requests_waiting_max
+
+    def _on_readable(self) -> None:
+        try:
+            received = self._sock.recv_into(self._room())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error.strerror}")
+            return
+        if received == 0:
+            self.close("the peer closed" if self._start == self._end else "the peer closed inside a frame")
+            return
+        self._end += received
+        self.bytes_in += received
+        self._last_active_s = self.monotonic()
+        self._work()
+
+    def _room(self) -> memoryview:
+        """Where the next bytes go: the rest of a large frame alone, or all the buffer has left."""
+        start, end = self._start, self._end
+        if end - start >= LENGTH_BYTES:
+            whole = LENGTH_BYTES + int.from_bytes(self._view[start : start + LENGTH_BYTES], "big")
+            if whole > FRAME_LARGE_BYTES:
+                # The length of the frame behind it comes along, so that the next read is exact as well.
+                wanted = whole + LENGTH_BYTES
+                if start + wanted > len(self._buffer):
+                    self._move_to_front(wanted)
+                    start = 0
+                return self._view[self._end : start + wanted]
+        if end == len(self._buffer):
+            assert start > 0, "a frame as large as the buffer is received alone"
+            self._move_to_front(BUFFER_BYTES)
+        return self._view[self._end :]
+
+    def _move_to_front(self, wanted: int) -> None:
+        """Make room for `wanted` bytes from the first unserved byte on."""
+        start, end = self._start, self._end
+        if wanted > len(self._buffer):
+            buffer = bytearray(wanted)
+            buffer[: end - start] = self._view[start:end]
+            self._buffer = buffer
+            self._view = memoryview(buffer)
+        elif start:
+            self._buffer[: end - start] = bytes(self._view[start:end])
+        self._start, self._end = 0, end - start
+
+    def _work(self) -> None:
+        """Serve every whole frame that is here, then send what they gave in one go."""
+        self._working = True
+        self._serve_frames()
+        self._working = False
+        if self.closed:
+            return
+        if self._start == self._end:
+            self._start = self._end = 0
+            self._frame_began_s = 0.0
+        elif not self._held and self._frame_began_s == 0.0:
+            self._frame_began_s = self._last_active_s
+        if self._out and not self._writing:
+            self._flush()
+        if self._held or self._muted or self._full():
+            self._pause()
+
+    def _serve_frames(self) -> None:
+        view = self._view
+        while not (self._held or self._muted or self.closed):
+            start = self._start
+            available = self._end - start
+            if available < LENGTH_BYTES:
+                break
+            length = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
+            if length > self._limits.frame_bytes_max:
+                self.close(f"a frame of {length} bytes, more than {self._limits.frame_bytes_max} are allowed")
+                return
+            if available < LENGTH_BYTES + length:
+                break
+            if self._slots and self._full():
+                break
+            body = start + LENGTH_BYTES
+            self._start = body + length
+            self._serve_frame(view[body : body + length])
+
+    def _serve_frame(self, frame: memoryview) -> None:
+        self.requests += 1
+        self._frame_began_s = 0.0
+        try:
+            outcome = self._serve(self, frame)
+        except CloseConnection as reason:
+            self.close(str(reason))
+            return
+        if outcome is None:
+            return
+        if type(outcome) is list:
+            self._answer(outcome)
+        elif type(outcome) is PendingFrame:
+            self._await_pending(outcome)
+        else:
+            assert not isinstance(outcome, list | PendingFrame)
+            self._held = True
+            self._spawn(self._hold(outcome))
+
+    def _answer(self, frame: Frame) -> None:
+        if self._slots:
+            slot = Slot(None)
+            slot.frame = frame
+            slot.ready = True
+            self._slots.append(slot)
+            return
+        for buffer in frame:
+            self._out_bytes += len(buffer)
+        self._out.extend(frame)
+
+    def _await_pending(self, outcome: PendingFrame) -> None:
+        slot = Slot(outcome.pending)
+        self._slots.append(slot)
+        encode = outcome.encode
+
+        def deliver(response: Any) -> None:
+            slot.pending = None
+            slot.frame = encode(response)
+            slot.ready = True
+            self._drain_slots()
+
+        outcome.pending.deliver_to(deliver)
+
+    def _drain_slots(self) -> None:
+        """Answers that are ready leave, up to the first that is not."""
+        if self.closed:
+            return
+        slots = self._slots
+        while slots and slots[0].ready:
+            for buffer in slots[0].frame:
+                self._out_bytes += len(buffer)
+            self._out.extend(slots.popleft().frame)
+        if self._working:
+            return
+        if self._out and not self._writing:
+            self._flush()
+        self._go_on()
+
+    async def _hold(self, work: Coroutine[Any, Any, Frame | PendingFrame | None]) -> None:
+        """Finish one request before the next is looked at; a peer that leaves does not undo what it asked for."""
+        try:
+            outcome = await work
+        except CloseConnection as reason:
+            self.close(str(reason))
+            return
+        finally:
+            self._held = False
+        if self.closed:
+            return
+        if type(outcome) is list:
+            self._answer(outcome)
+        elif type(outcome) is PendingFrame:
+            self._await_pending(outcome)
+        if self._out and not self._writing:
+            self._flush()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take up what lay waiting in the buffer, then the socket."""
+        if self.closed or self._held or self._muted or self._full():
+            return
+        if self._end > self._start:
+            self._work()
+        self._resume()
+
+    # Writing
+
+    def _flush(self) -> None:
+        try:
+            self._send()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"send failed: {error.strerror}")
+            return
+        if self._out:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_writable)
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _on_writable(self) -> None:
+        before = self._out_bytes
+        self._flush()
+        if self._out_bytes < before:
+            self._last_active_s = self.monotonic()
+        if not self.closed and not self._reading:
+            self._go_on()
+
+    def _send(self) -> None:
+        out = self._out
+        while out:
+            first = out[0]
+            if not isinstance(first, bytes | bytearray | memoryview):
+                sent = os.sendfile(self._fd, first.fileno(), first.position, min(len(first), SENDFILE_BYTES_MAX))
+                if sent == 0:
+                    raise OSError(errno.EIO, "a file ended before its slice")
+                self._sent_of_file(sent)
+                continue
+            if len(out) == 1:
+                sent = self._sock.send(first)
+            else:
+                sent = self._send_vector()
+            self._sent(sent)
+
+    def _send_vector(self) -> int:
+        vector: list[bytes | bytearray | memoryview] = []
+        more = 0
+        for buffer in self._out:
+            if not isinstance(buffer, bytes | bytearray | memoryview):
+                # The kernel keeps the last small piece back to send it with the file's first bytes.
+                more = socket.MSG_MORE
+                break
+            vector.append(buffer)
+            if len(vector) == SENDMSG_BUFFERS_MAX:
+                break
+        return self._sock.sendmsg(vector, (), more)
+
+    def _sent(self, sent: int) -> None:
+        self._out_bytes -= sent
+        self.bytes_out += sent
+        out = self._out
+        while sent:
+            first = out[0]
+            length = len(first)
+            if sent < length:
+                assert isinstance(first, bytes | bytearray | memoryview)
+                out[0] = memoryview(first)[sent:]
+                raise BlockingIOError
+            sent -= length
+            out.popleft()
+
+    def _sent_of_file(self, sent: int) -> None:
+        self._out_bytes -= sent
+        self.bytes_out += sent
+        first = self._out[0]
+        if sent == len(first):
+            self._out.popleft()
+        else:
+            self._out[0] = RestOfFile(first, sent)
+
+    # Life
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for a while: what a throttled client would send waits in its own socket."""
+        if self._muted or self.closed:
+            return
+        self._muted = True
+        self._pause()
+        self._loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = False
+        self._last_active_s = self.monotonic()
+        self._go_on()
+
+    def overdue(self, now_s: float) -> str | None:
+        """Why this connection should be closed, if it should. Called from time to time."""
+        if self._held or self._muted or self._slots:
+            return None
+        limits = self._limits
+        if self._frame_began_s and now_s - self._frame_began_s > limits.frame_s:
+            return f"a frame did not arrive whole within {limits.frame_s:g} s"
+        quiet_s = now_s - self._last_active_s
+        if not self.requests and quiet_s > limits.first_request_s:
+            return f"no request within {limits.first_request_s:g} s"
+        if quiet_s > limits.idle_s:
+            return f"idle for {limits.idle_s:g} s"
+        if self._start == self._end and len(self._buffer) > BUFFER_BYTES and quiet_s > 1.0:
+            self._buffer = bytearray(BUFFER_BYTES)
+            self._view = memoryview(self._buffer)
+        return None
+
+    def close(self, reason: str) -> None:
+        """Let go of the socket and of every answer still waited for. Closing twice is closing once."""
+        if self.closed:
+            return
+        self.closed = True
+        self._pause()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        for slot in self._slots:
+            if slot.pending is not None:
+                slot.pending.abandon()
+        self._slots.clear()
+        self._out.clear()
+        self._out_bytes = 0
+        self._sock.close()
+        self._closed_callback(self, reason)
+
+
+class RestOfFile:
+    """What is left of a file range after a part was sent."""
+
+    __slots__ = ("_length", "_range", "position")
+
+    def __init__(self, whole: Buffer, sent: int) -> None:
+        assert not isinstance(whole, bytes | bytearray | memoryview)
+        self._range = whole
+        self._length = len(whole) - sent
+        self.position = whole.position + sent
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fileno(self) -> int:
+        return self._range.fileno()

@@ -1,0 +1,167 @@
+"""The open port: who may connect, how many, and for how long without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.net.connection import Connection, ConnectionLimits, Serve
+
+ACCEPTS_PER_EVENT_MAX = 64
+SWEEP_S = 1.0
+"""How often connections are looked at for deadlines."""
+
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """How many peers a listener takes; one more is refused by closing its socket."""
+
+    connections_max: int = 10_000
+    connections_per_address_max: int = 10_000
+
+
+class Listener:
+    """Accepts connections and owns them: closing the listener closes them all."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        host: str,
+        port: int,
+        serve: Serve,
+        limits: ListenerLimits,
+        connection_limits: ConnectionLimits,
+        monotonic: Callable[[], float],
+        on_event: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self._serve = serve
+        self._limits = limits
+        self._connection_limits = connection_limits
+        self._monotonic = monotonic
+        self._on_event = on_event
+        self._connections: set[Connection] = set()
+        self._by_address: Counter[str] = Counter()
+        self._socket: socket.socket | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self.accepted = 0
+        self.refused = 0
+        self.bytes_in_closed = 0
+        self.bytes_out_closed = 0
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent by every connection this listener has had."""
+        received = self.bytes_in_closed + sum(connection.bytes_in for connection in self._connections)
+        sent = self.bytes_out_closed + sum(connection.bytes_out for connection in self._connections)
+        return received, sent
+
+    def bind(self) -> None:
+        """Take the port, before anything else is started: a port in use should fail first."""
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            raise
+        self.port = sock.getsockname()[1]
+        self._socket = sock
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until cancelled. Every task a connection starts is a child of this one."""
+        sock = self._socket
+        assert sock is not None, "bind comes first"
+        loop = asyncio.get_running_loop()
+        sock.listen(BACKLOG)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                loop.add_reader(sock.fileno(), self._accept)
+                ready()
+                while True:
+                    await asyncio.sleep(SWEEP_S)
+                    self._sweep()
+        finally:
+            loop.remove_reader(sock.fileno())
+            sock.close()
+            for connection in tuple(self._connections):
+                connection.close("the broker is stopping")
+
+    def _sweep(self) -> None:
+        now_s = self._monotonic()
+        for connection in tuple(self._connections):
+            reason = connection.overdue(now_s)
+            if reason is not None:
+                connection.close(reason)
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        for _ in range(ACCEPTS_PER_EVENT_MAX):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: the peers already here matter more than the one that knocks.
+                self._on_event("accept_failed", {"listener": self.name, "error": str(error)})
+                return
+            self._admit(sock, str(address[0]))
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        limits = self._limits
+        if (
+            len(self._connections) >= limits.connections_max
+            or self._by_address[peer] >= limits.connections_per_address_max
+        ):
+            self.refused += 1
+            sock.close()
+            self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": len(self._connections)})
+            return
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(
+            sock,
+            peer=peer,
+            listener=self.name,
+            serve=self._serve,
+            limits=self._connection_limits,
+            loop=asyncio.get_running_loop(),
+            monotonic=self._monotonic,
+            spawn=self._spawn,
+            on_closed=self._on_closed,
+        )
+        self._connections.add(connection)
+        self._by_address[peer] += 1
+        self.accepted += 1
+        connection.start()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        assert self._tasks is not None, "a connection works only while its listener runs"
+        return self._tasks.create_task(work)
+
+    def _on_closed(self, connection: Connection, reason: str) -> None:
+        self._connections.discard(connection)
+        self._by_address[connection.peer] -= 1
+        if self._by_address[connection.peer] <= 0:
+            del self._by_address[connection.peer]
+        self.bytes_in_closed += connection.bytes_in
+        self.bytes_out_closed += connection.bytes_out
+        self._on_event("connection_closed", {"listener": self.name, "peer": connection.peer, "reason": reason})

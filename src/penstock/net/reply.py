@@ -1,0 +1,78 @@
+"""What answers a request: bytes now, bytes later, or a slice of a file that never passes through Python."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class FileRange(Protocol):
+    """Bytes of an open file, to be sent by the kernel. Whoever made it keeps the file open while it lives."""
+
+    position: int
+
+    def __len__(self) -> int: ...
+
+    def fileno(self) -> int: ...
+
+
+Buffer = bytes | bytearray | memoryview | FileRange
+Frame = list[Buffer]
+"""A whole answer with its length prefix, as the pieces to send one after another."""
+
+
+class Pending:
+    """An answer that waits, while the requests behind it go on being worked at.
+
+    Use it when the request's effects are done and only the reply has to wait: a long poll, an acknowledgement that
+    waits for the disk. Whoever made it calls `resolve` once; a connection that closes first calls `on_abandon`.
+    """
+
+    __slots__ = ("_response", "_sink", "on_abandon")
+
+    def __init__(self, on_abandon: Callable[[], None] | None = None) -> None:
+        self.on_abandon = on_abandon
+        self._sink: Callable[[Any], None] | None = None
+        self._response: Any = None
+
+    def resolve(self, response: Any) -> None:
+        """Give the answer; after that nothing is left to abandon."""
+        assert response is not None, "a pending answer resolves to something"
+        self.on_abandon = None
+        sink = self._sink
+        if sink is None:
+            self._response = response
+        else:
+            self._sink = None
+            sink(response)
+
+    def deliver_to(self, sink: Callable[[Any], None]) -> None:
+        """Name who takes the answer; an answer that is there already is handed over at once."""
+        if self._response is None:
+            self._sink = sink
+        else:
+            sink(self._response)
+
+    def abandon(self) -> None:
+        """Nobody waits any more: let go of whatever would have resolved this."""
+        self._sink = None
+        callback, self.on_abandon = self.on_abandon, None
+        if callback is not None:
+            callback()
+
+
+class PendingFrame:
+    """A pending answer together with how its bytes are made."""
+
+    __slots__ = ("encode", "pending")
+
+    def __init__(self, pending: Pending, encode: Callable[[Any], Frame]) -> None:
+        self.pending = pending
+        self.encode = encode
+
+
+Outcome = Frame | PendingFrame | Coroutine[Any, Any, Frame | PendingFrame | None] | None
+"""What serving a frame gives. None: the protocol wants no answer. A coroutine holds the connection until it ends."""
+
+
+class CloseConnection(Exception):
+    """The peer cannot be answered in the protocol; the message says why, for the log."""
