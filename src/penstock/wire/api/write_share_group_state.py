@@ -1,0 +1,220 @@
+"""WriteShareGroupState (API key 85), versions 0 to 1. Written by tools/generate_wire.py; do not edit."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+
+API_KEY = 85
+NAME = "WriteShareGroupState"
+VERSION_MIN = 0
+VERSION_MAX = 1
+FLEXIBLE_FROM: int | None = 0
+
+_ih = Struct(">ih")
+_iiiq = Struct(">iiiq")
+_qqbh = Struct(">qqbh")
+
+
+class StateBatch(Message):
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+
+    def __init__(
+        self, *, first_offset: int = 0, last_offset: int = 0, delivery_state: int = 0, delivery_count: int = 0
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
+
+
+class PartitionData(Message):
+    __slots__ = ("partition", "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,
+        state_batches: list[StateBatch] | tuple[StateBatch, ...] = (),
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.state_batches: list[StateBatch] = (
+            list(state_batches) if isinstance(state_batches, tuple) else state_batches
+        )
+
+
+class WriteStateData(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionData] | tuple[PartitionData, ...] = ()
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions: list[PartitionData] = list(partitions) if isinstance(partitions, tuple) else partitions
+
+
+class Request(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(self, *, group_id: str = "", topics: list[WriteStateData] | tuple[WriteStateData, ...] = ()) -> None:
+        self.group_id = group_id
+        self.topics: list[WriteStateData] = list(topics) if isinstance(topics, tuple) else topics
+
+
+def _read_state_batch(r: Reader, v: int) -> StateBatch:
+    m = StateBatch.__new__(StateBatch)
+    m.first_offset, m.last_offset, m.delivery_state, m.delivery_count = r.fixed(_qqbh)
+    r.skip_tags()
+    return m
+
+
+def _write_state_batch(w: Writer, m: StateBatch, v: int) -> None:
+    w += _qqbh.pack(m.first_offset, m.last_offset, m.delivery_state, m.delivery_count)
+    w.tags()
+
+
+def _read_partition_data(r: Reader, v: int) -> PartitionData:
+    m = PartitionData.__new__(PartitionData)
+    m.partition, m.state_epoch, m.leader_epoch, m.start_offset = r.fixed(_iiiq)
+    if v >= 1:
+        m.delivery_complete_count = r.int32()
+    else:
+        m.delivery_complete_count = -1
+    m.state_batches = r.array(_read_state_batch, v, 20)
+    r.skip_tags()
+    return m
+
+
+def _write_partition_data(w: Writer, m: PartitionData, v: int) -> None:
+    w += _iiiq.pack(m.partition, m.state_epoch, m.leader_epoch, m.start_offset)
+    if v >= 1:
+        w.int32(m.delivery_complete_count)
+    w.array(_write_state_batch, m.state_batches, v)
+    w.tags()
+
+
+def _read_write_state_data(r: Reader, v: int) -> WriteStateData:
+    m = WriteStateData.__new__(WriteStateData)
+    m.topic_id = r.uuid()
+    m.partitions = r.array(_read_partition_data, v, 22)
+    r.skip_tags()
+    return m
+
+
+def _write_write_state_data(w: Writer, m: WriteStateData, v: int) -> None:
+    w.uuid(m.topic_id)
+    w.array(_write_partition_data, m.partitions, v)
+    w.tags()
+
+
+def _read_request(r: Reader, v: int) -> Request:
+    m = Request.__new__(Request)
+    m.group_id = r.string()
+    m.topics = r.array(_read_write_state_data, v, 18)
+    r.skip_tags()
+    return m
+
+
+def _write_request(w: Writer, m: Request, v: int) -> None:
+    w.string(m.group_id)
+    w.array(_write_write_state_data, m.topics, v)
+    w.tags()
+
+
+class PartitionResult(Message):
+    __slots__ = ("partition", "error_code", "error_message")
+
+    def __init__(self, *, partition: int = 0, error_code: int = 0, error_message: str | None = None) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class WriteStateResult(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionResult] | tuple[PartitionResult, ...] = ()
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions: list[PartitionResult] = list(partitions) if isinstance(partitions, tuple) else partitions
+
+
+class Response(Message):
+    __slots__ = ("results",)
+
+    def __init__(self, *, results: list[WriteStateResult] | tuple[WriteStateResult, ...] = ()) -> None:
+        self.results: list[WriteStateResult] = list(results) if isinstance(results, tuple) else results
+
+
+def _read_partition_result(r: Reader, v: int) -> PartitionResult:
+    m = PartitionResult.__new__(PartitionResult)
+    m.partition, m.error_code = r.fixed(_ih)
+    m.error_message = r.string_nullable()
+    r.skip_tags()
+    return m
+
+
+def _write_partition_result(w: Writer, m: PartitionResult, v: int) -> None:
+    w += _ih.pack(m.partition, m.error_code)
+    w.string_nullable(m.error_message)
+    w.tags()
+
+
+def _read_write_state_result(r: Reader, v: int) -> WriteStateResult:
+    m = WriteStateResult.__new__(WriteStateResult)
+    m.topic_id = r.uuid()
+    m.partitions = r.array(_read_partition_result, v, 8)
+    r.skip_tags()
+    return m
+
+
+def _write_write_state_result(w: Writer, m: WriteStateResult, v: int) -> None:
+    w.uuid(m.topic_id)
+    w.array(_write_partition_result, m.partitions, v)
+    w.tags()
+
+
+def _read_response(r: Reader, v: int) -> Response:
+    m = Response.__new__(Response)
+    m.results = r.array(_read_write_state_result, v, 18)
+    r.skip_tags()
+    return m
+
+
+def _write_response(w: Writer, m: Response, v: int) -> None:
+    w.array(_write_write_state_result, m.results, v)
+    w.tags()
+
+
+def decode_request(data: Buffer, offset: int, version: int) -> Request:
+    if not VERSION_MIN <= version <= VERSION_MAX:
+        raise out_of_range(NAME, version, VERSION_MIN, VERSION_MAX)
+    return decode(_read_request, data, offset, version, True)
+
+
+def encode_request(msg: Request, version: int) -> bytes:
+    if not VERSION_MIN <= version <= VERSION_MAX:
+        raise out_of_range(NAME, version, VERSION_MIN, VERSION_MAX)
+    return encode(_write_request, msg, version, True)
+
+
+def decode_response(data: Buffer, offset: int, version: int) -> Response:
+    if not VERSION_MIN <= version <= VERSION_MAX:
+        raise out_of_range(NAME, version, VERSION_MIN, VERSION_MAX)
+    return decode(_read_response, data, offset, version, True)
+
+
+def encode_response(msg: Response, version: int) -> bytes:
+    if not VERSION_MIN <= version <= VERSION_MAX:
+        raise out_of_range(NAME, version, VERSION_MIN, VERSION_MAX)
+    return encode(_write_response, msg, version, True)

@@ -1,0 +1,496 @@
+"""The protocol's types, read and written one after another.
+
+A length is compared with the bytes that remain before anything is made of it, so that no input can ask for more
+memory than it brings along. Whatever is wrong with the input ends in one error, :class:`Malformed`.
+
+``Reader`` and ``Writer`` speak the old encoding, their ``Flexible`` children the one with compact lengths and tagged
+fields. A generated codec says *what* comes next; which of the two it is given says how that looks on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from struct import error as StructError
+from typing import Any, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+M = TypeVar("M")
+
+ITEMS_MAX = 1 << 20
+"""Structs in one message: the densest frame cannot make more objects than this."""
+
+STRING_BYTES_MAX = 0x7FFF
+"""Kafka refuses longer strings in both encodings."""
+
+VARINT_BYTES_MAX = 5
+NONE_LENGTH = -1
+ZERO_UUID = bytes(16)
+
+_I8 = Struct(">b")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I64 = Struct(">q")
+_U16 = Struct(">H")
+_U32 = Struct(">I")
+_F64 = Struct(">d")
+
+
+class Malformed(Exception):
+    """The bytes are not what they claim to be; the only error that reading raises."""
+
+
+class Message:
+    """A struct of the protocol: fields by name, compared by value, printed in full."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in type(self).__slots__)})"
+
+
+class Reader:
+    """Reads the encoding without compact lengths and tags."""
+
+    __slots__ = ("data", "end", "items_left", "pos")
+
+    def __init__(self, data: Buffer, pos: int) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = len(data)
+        self.items_left = ITEMS_MAX
+
+    def take(self, size: int) -> int:
+        """Step over ``size`` bytes that are known to be there; their start."""
+        pos = self.pos
+        if size < 0 or size > self.end - pos:
+            raise Malformed(f"{size} bytes are announced at {pos}, {self.end - pos} remain")
+        self.pos = pos + size
+        return pos
+
+    def fixed(self, layout: Struct) -> tuple[Any, ...]:
+        """Several fields of fixed width at once."""
+        pos = self.pos
+        self.pos = pos + layout.size
+        return layout.unpack_from(self.data, pos)
+
+    def int8(self) -> int:
+        value: int = _I8.unpack_from(self.data, self.pos)[0]
+        self.pos += 1
+        return value
+
+    def boolean(self) -> bool:
+        value: int = _I8.unpack_from(self.data, self.pos)[0]
+        self.pos += 1
+        return value != 0
+
+    def int16(self) -> int:
+        value: int = _I16.unpack_from(self.data, self.pos)[0]
+        self.pos += 2
+        return value
+
+    def uint16(self) -> int:
+        value: int = _U16.unpack_from(self.data, self.pos)[0]
+        self.pos += 2
+        return value
+
+    def int32(self) -> int:
+        value: int = _I32.unpack_from(self.data, self.pos)[0]
+        self.pos += 4
+        return value
+
+    def uint32(self) -> int:
+        value: int = _U32.unpack_from(self.data, self.pos)[0]
+        self.pos += 4
+        return value
+
+    def int64(self) -> int:
+        value: int = _I64.unpack_from(self.data, self.pos)[0]
+        self.pos += 8
+        return value
+
+    def float64(self) -> float:
+        value: float = _F64.unpack_from(self.data, self.pos)[0]
+        self.pos += 8
+        return value
+
+    def uuid(self) -> bytes:
+        start = self.take(16)
+        return bytes(self.data[start : start + 16])
+
+    def varint(self) -> int:
+        """An unsigned varint of at most 32 bits."""
+        data = self.data
+        pos = self.pos
+        byte = data[pos]
+        pos += 1
+        value = byte & 0x7F
+        shift = 7
+        while byte & 0x80:
+            if shift > 28:
+                raise Malformed(f"the varint before {pos} is longer than {VARINT_BYTES_MAX} bytes")
+            byte = data[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        self.pos = pos
+        return value & 0xFFFFFFFF
+
+    def present(self) -> bool:
+        """Whether a nullable struct follows."""
+        return self.int8() >= 0
+
+    # Lengths: the part in which the two encodings differ. A null is -1.
+
+    def string_length(self) -> int:
+        return self.int16()
+
+    def bytes_length(self) -> int:
+        return self.int32()
+
+    def array_length(self) -> int:
+        return self.int32()
+
+    # Everything below is the same in both encodings.
+
+    def string_nullable(self) -> str | None:
+        size = self.string_length()
+        if size < 0:
+            if size == NONE_LENGTH:
+                return None
+            raise Malformed(f"a string of length {size} at {self.pos}")
+        if size > STRING_BYTES_MAX:
+            raise Malformed(f"a string of {size} bytes at {self.pos}, the most is {STRING_BYTES_MAX}")
+        start = self.take(size)
+        return str(self.data[start : start + size], "utf-8")
+
+    def string(self) -> str:
+        value = self.string_nullable()
+        if value is None:
+            raise Malformed(f"null at {self.pos} in place of a string")
+        return value
+
+    def view_nullable(self) -> memoryview | None:
+        """The bytes where they lie, not copied."""
+        size = self.bytes_length()
+        if size < 0:
+            if size == NONE_LENGTH:
+                return None
+            raise Malformed(f"bytes of length {size} at {self.pos}")
+        start = self.take(size)
+        return memoryview(self.data)[start : start + size]
+
+    def raw_nullable(self) -> bytes | None:
+        view = self.view_nullable()
+        return None if view is None else bytes(view)
+
+    def raw(self) -> bytes:
+        view = self.view_nullable()
+        if view is None:
+            raise Malformed(f"null at {self.pos} in place of bytes")
+        return bytes(view)
+
+    def count(self, size_min: int, nullable: bool) -> int:
+        """How many elements follow, of which each takes ``size_min`` bytes or more; -1 for null."""
+        count = self.array_length()
+        if count < 0:
+            if count == NONE_LENGTH and nullable:
+                return NONE_LENGTH
+            raise Malformed(f"an array of length {count} at {self.pos}")
+        if count * size_min > self.end - self.pos:
+            raise Malformed(f"{count} elements are announced at {self.pos}, {self.end - self.pos} bytes remain")
+        return count
+
+    def array_nullable(self, read: Callable[[Reader, int], M], version: int, size_min: int) -> list[M] | None:
+        count = self.count(size_min, True)
+        if count < 0:
+            return None
+        self.items_left -= count
+        if self.items_left < 0:
+            raise Malformed(f"more than {ITEMS_MAX} structs in one message")
+        return [read(self, version) for _ in range(count)]
+
+    def array(self, read: Callable[[Reader, int], M], version: int, size_min: int) -> list[M]:
+        items = self.array_nullable(read, version, size_min)
+        if items is None:
+            raise Malformed(f"null at {self.pos} in place of an array")
+        return items
+
+    def integers_nullable(self, code: str, size: int) -> list[int] | None:
+        count = self.count(size, True)
+        if count < 0:
+            return None
+        layout = Struct(f">{count}{code}")
+        return list(layout.unpack_from(self.data, self.take(count * size)))
+
+    def integers(self, code: str, size: int) -> list[int]:
+        items = self.integers_nullable(code, size)
+        if items is None:
+            raise Malformed(f"null at {self.pos} in place of an array")
+        return items
+
+    def strings_nullable(self) -> list[str] | None:
+        count = self.count(1, True)
+        return None if count < 0 else [self.string() for _ in range(count)]
+
+    def strings(self) -> list[str]:
+        return [self.string() for _ in range(self.count(1, False))]
+
+    def uuids_nullable(self) -> list[bytes] | None:
+        count = self.count(16, True)
+        return None if count < 0 else [self.uuid() for _ in range(count)]
+
+    def uuids(self) -> list[bytes]:
+        return [self.uuid() for _ in range(self.count(16, False))]
+
+    def raws(self) -> list[bytes]:
+        return [self.raw() for _ in range(self.count(1, False))]
+
+    def tagged(self) -> Iterator[tuple[int, int]]:
+        """Each tagged field's number and end; who does not know the number sets ``pos`` to the end."""
+        return iter(())
+
+    def skip_tags(self) -> None:
+        """Step over the tagged fields of a struct that has none it knows."""
+
+
+class FlexibleReader(Reader):
+    """Reads the encoding with compact lengths and tagged fields."""
+
+    __slots__ = ()
+
+    def string_length(self) -> int:
+        return self.varint() - 1
+
+    def bytes_length(self) -> int:
+        return self.varint() - 1
+
+    def array_length(self) -> int:
+        return self.varint() - 1
+
+    def tagged(self) -> Iterator[tuple[int, int]]:
+        count = self.varint()
+        if count * 2 > self.end - self.pos:
+            raise Malformed(f"{count} tagged fields are announced at {self.pos}")
+        for _ in range(count):
+            tag = self.varint()
+            size = self.varint()
+            if size > self.end - self.pos:
+                raise Malformed(f"tagged field {tag} of {size} bytes at {self.pos} passes the end")
+            end = self.pos + size
+            yield tag, end
+            if self.pos != end:
+                raise Malformed(f"tagged field {tag} ends at {self.pos} in place of {end}")
+
+    def skip_tags(self) -> None:
+        pos = self.pos
+        # Nearly every struct has none.
+        if self.data[pos] == 0:
+            self.pos = pos + 1
+            return
+        for _, end in self.tagged():
+            self.pos = end
+
+
+def varint_bytes(value: int) -> bytes:
+    """An unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Writer(bytearray):
+    """Writes the encoding without compact lengths and tags."""
+
+    def int8(self, value: int) -> None:
+        self += _I8.pack(value)
+
+    def boolean(self, value: bool) -> None:
+        self.append(1 if value else 0)
+
+    def int16(self, value: int) -> None:
+        self += _I16.pack(value)
+
+    def uint16(self, value: int) -> None:
+        self += _U16.pack(value)
+
+    def int32(self, value: int) -> None:
+        self += _I32.pack(value)
+
+    def uint32(self, value: int) -> None:
+        self += _U32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self += _I64.pack(value)
+
+    def float64(self, value: float) -> None:
+        self += _F64.pack(value)
+
+    def uuid(self, value: bytes) -> None:
+        if len(value) != 16:
+            raise ValueError(f"a uuid has 16 bytes, not {len(value)}")
+        self += value
+
+    def varint(self, value: int) -> None:
+        while value > 0x7F:
+            self.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.append(value)
+
+    def present(self, value: object) -> bool:
+        """Mark whether a nullable struct follows."""
+        self.append(255 if value is None else 1)
+        return value is not None
+
+    # Lengths: the part in which the two encodings differ. A null is -1.
+
+    def string_length(self, size: int) -> None:
+        self += _I16.pack(size)
+
+    def length(self, size: int) -> None:
+        self += _I32.pack(size)
+
+    def fresh(self) -> Writer:
+        """An empty one of the same encoding, for the body of a tagged field."""
+        return Writer()
+
+    def tags(self, tagged: list[tuple[int, Writer]] | None = None) -> None:
+        """End a struct."""
+        assert not tagged, "a tagged field in a version that has none"
+
+    # Everything below is the same in both encodings.
+
+    def string(self, value: str) -> None:
+        raw = value.encode()
+        if len(raw) > STRING_BYTES_MAX:
+            raise ValueError(f"a string of {len(raw)} bytes, the most is {STRING_BYTES_MAX}")
+        self.string_length(len(raw))
+        self += raw
+
+    def string_nullable(self, value: str | None) -> None:
+        if value is None:
+            self.string_length(NONE_LENGTH)
+        else:
+            self.string(value)
+
+    def raw(self, value: Buffer) -> None:
+        self.length(len(value))
+        self += value
+
+    def raw_nullable(self, value: Buffer | None) -> None:
+        if value is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.raw(value)
+
+    def array(self, write: Callable[[Writer, M, int], None], items: list[M], version: int) -> None:
+        self.length(len(items))
+        for item in items:
+            write(self, item, version)
+
+    def array_nullable(self, write: Callable[[Writer, M, int], None], items: list[M] | None, version: int) -> None:
+        if items is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.array(write, items, version)
+
+    def integers(self, code: str, items: list[int]) -> None:
+        self.length(len(items))
+        self += Struct(f">{len(items)}{code}").pack(*items)
+
+    def integers_nullable(self, code: str, items: list[int] | None) -> None:
+        if items is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.integers(code, items)
+
+    def strings(self, items: list[str]) -> None:
+        self.length(len(items))
+        for item in items:
+            self.string(item)
+
+    def strings_nullable(self, items: list[str] | None) -> None:
+        if items is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.strings(items)
+
+    def uuids(self, items: list[bytes]) -> None:
+        self.length(len(items))
+        for item in items:
+            self.uuid(item)
+
+    def uuids_nullable(self, items: list[bytes] | None) -> None:
+        if items is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.uuids(items)
+
+    def raws(self, items: list[bytes]) -> None:
+        self.length(len(items))
+        for item in items:
+            self.raw(item)
+
+
+class FlexibleWriter(Writer):
+    """Writes the encoding with compact lengths and tagged fields."""
+
+    def string_length(self, size: int) -> None:
+        self.varint(size + 1)
+
+    def length(self, size: int) -> None:
+        self.varint(size + 1)
+
+    def fresh(self) -> Writer:
+        return FlexibleWriter()
+
+    def tags(self, tagged: list[tuple[int, Writer]] | None = None) -> None:
+        if not tagged:
+            self.append(0)
+            return
+        self.varint(len(tagged))
+        for tag, body in tagged:
+            self.varint(tag)
+            self.varint(len(body))
+            self += body
+
+
+def decode(read: Callable[[Reader, int], M], data: Buffer, offset: int, version: int, flexible: bool) -> M:
+    """The message that fills ``data`` from ``offset`` to its very end."""
+    reader = FlexibleReader(data, offset) if flexible else Reader(data, offset)
+    try:
+        message = read(reader, version)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise Malformed(f"{error} at {reader.pos} of {reader.end}") from error
+    if reader.pos != reader.end:
+        raise Malformed(f"{reader.end - reader.pos} bytes follow the message")
+    return message
+
+
+def encode(write: Callable[[Writer, M, int], None], message: M, version: int, flexible: bool) -> bytes:
+    """The bytes of a message; ValueError where a value does not fit its field."""
+    writer = FlexibleWriter() if flexible else Writer()
+    try:
+        write(writer, message, version)
+    except StructError as error:
+        raise ValueError(f"{type(message).__module__}: {error}") from error
+    return bytes(writer)
+
+
+def absent(message: object, field: str, version: int) -> None:
+    """Refuse to lose a value that this version cannot carry."""
+    raise ValueError(f"{type(message).__module__} version {version} has no {field}: {getattr(message, field)!r}")
+
+
+def out_of_range(name: str, version: int, version_min: int, version_max: int) -> ValueError:
+    return ValueError(f"{name} has versions {version_min} to {version_max}, not {version}")
