@@ -1,0 +1,69 @@
+# Two commands are enough: `make up` starts a broker, `make test` runs every test. Both set up what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Compiled in place, so a change to one of them must reach the build.
+HOT := $(shell sed -n 's/^    "\(penstock[a-z_.]*\)",$$/\1/p' setup.py | sed 's|\.|/|g; s|^|src/|; s|$$|.py|')
+INSTALLED := $(VENV)/.installed
+LISTEN ?= 127.0.0.1:9092
+DATA ?= ./penstock-data
+WORKERS ?= 2
+TESTS ?= tests
+
+.PHONY: help up install test lint format docs check-generated generate bench record kafka clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+up: $(INSTALLED) ## start a broker on :9092 with its data in ./penstock-data
+	@$(BIN)/penstock up --listen $(LISTEN) --data $(DATA)
+
+install: $(INSTALLED) ## make .venv with penstock and everything the tests need
+
+$(INSTALLED): pyproject.toml setup.py $(HOT)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "penstock needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": try make PYTHON=python3.13 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments: on Debian, apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+test: $(INSTALLED) ## run the whole test suite
+	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup --quiet
+
+lint: $(INSTALLED) ## formatting, lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory check-generated
+
+format: $(INSTALLED) ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generate: $(INSTALLED) ## write the codec and the error classes anew
+	$(BIN)/python tools/generate_wire.py
+	$(BIN)/python tools/generate_errors.py
+
+docs: $(INSTALLED) ## write docs/reference anew from the code
+	$(BIN)/python tools/generate_docs.py
+
+check-generated: $(INSTALLED)
+	$(BIN)/python tools/generate_wire.py --check
+	$(BIN)/python tools/generate_errors.py --check
+	$(BIN)/python tools/generate_docs.py --check
+
+kafka: $(INSTALLED) ## fetch Apache Kafka's jars, for its tools in the tests and for the comparison (needs Maven)
+	$(BIN)/python tools/kafka_jars.py
+
+record: kafka ## record Apache Kafka's answers anew for the differential tests
+	$(BIN)/python tools/record_differential.py
+
+bench: kafka ## compare with Apache Kafka and write bench/RESULTS.md
+	$(BIN)/python -m bench.run
+
+clean:
+	rm -rf $(VENV) build .cache src/*.egg-info
+	find src -name '*.so' -delete
