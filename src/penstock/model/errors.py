@@ -15,12 +15,12 @@ class BrokerError(Exception):
     name: str = "UNKNOWN_SERVER_ERROR"
     retriable: bool = False
 
-    def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False) -> None:
+    def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False, name: str = "") -> None:
         super().__init_subclass__()
         if code is not None:
             cls.code = code
             cls.retriable = retriable
-            cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
+            cls.name = name or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
 
     @property
     def wire_message(self) -> str:

@@ -76,7 +76,7 @@ class NotCoordinator(BrokerError, code=16, retriable=True):
     """This is not the correct coordinator."""
 
 
-class InvalidTopic(BrokerError, code=17, retriable=False):
+class InvalidTopic(BrokerError, code=17, retriable=False, name="INVALID_TOPIC_EXCEPTION"):
     """The request attempted to perform an operation on an invalid topic."""
 
 
@@ -191,7 +191,7 @@ class PolicyViolation(BrokerError, code=44, retriable=False):
     """Request parameters do not satisfy the configured policy."""
 
 
-class OutOfOrderSequence(BrokerError, code=45, retriable=False):
+class OutOfOrderSequenceNumber(BrokerError, code=45, retriable=False):
     """The broker received an out of order sequence number."""
 
 
@@ -606,7 +606,7 @@ ERRORS: tuple[type[BrokerError], ...] = (
     InvalidRequest,
     UnsupportedForMessageFormat,
     PolicyViolation,
-    OutOfOrderSequence,
+    OutOfOrderSequenceNumber,
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
     InvalidTxnState,
