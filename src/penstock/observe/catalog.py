@@ -1,0 +1,104 @@
+"""Every metric, declared once. Names that kafka_exporter has are used as it uses them, so its dashboards work."""
+
+from __future__ import annotations
+
+from penstock.observe.metric import Kind, Metric
+
+
+def counter(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, labels=labels, help=help)
+
+
+def gauge(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, labels=labels, help=help)
+
+
+def histogram(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.HISTOGRAM, labels=labels, help=help)
+
+
+# The broker itself
+BUILD_INFO = gauge("penstock_build_info", "Always 1; the labels say what runs.", "version", "python", "compiled")
+READY = gauge("penstock_ready", "1 when the broker serves requests, as /readyz says.")
+LOOP_LAG_SECONDS = histogram(
+    "penstock_loop_lag_seconds", "How late the event loop ran a timer: work on the loop that took long delays all else."
+)
+LOOP_LAG_SECONDS_MAX = gauge("penstock_loop_lag_seconds_max", "The longest such delay since the last scrape.")
+
+# Requests
+REQUESTS = counter("penstock_requests_total", "Requests answered.", "api", "version")
+REQUEST_SECONDS = histogram(
+    "penstock_request_seconds",
+    "Time from the whole request read to its answer ready; long polls count their wait.",
+    "api",
+)
+REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in answers.", "api", "error")
+REQUESTS_REFUSED = counter(
+    "penstock_requests_refused_total",
+    "Frames that were not answered because they could not be parsed; their connection was closed.",
+    "reason",
+)
+PURGATORY = gauge("penstock_purgatory_size", "Answers that wait: fetches for data, produces for replicas.", "kind")
+FETCH_SESSIONS = gauge("penstock_fetch_sessions", "Incremental fetch sessions held in memory.")
+THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "quota")
+THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "quota")
+
+# Connections
+CONNECTIONS = gauge("penstock_connections", "Connections open now.")
+CONNECTIONS_ACCEPTED = counter("penstock_connections_accepted_total", "Connections accepted.")
+CONNECTIONS_CLOSED = counter("penstock_connections_closed_total", "Connections closed, by why.", "reason")
+NETWORK_BYTES_IN = counter("penstock_network_bytes_in_total", "Bytes read from clients.")
+NETWORK_BYTES_OUT = counter("penstock_network_bytes_out_total", "Bytes written to clients.")
+
+# Topics
+TOPIC_BYTES_IN = counter("penstock_topic_bytes_in_total", "Bytes of record batches appended.", "topic")
+TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches sent to readers.", "topic")
+TOPIC_RECORDS_IN = counter("penstock_topic_records_in_total", "Records appended.", "topic")
+TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches refused.", "topic")
+
+# Partitions, in kafka_exporter's names
+BROKERS = gauge("kafka_brokers", "Brokers in the cluster.")
+BROKER_INFO = gauge("kafka_broker_info", "Always 1; one line for each broker.", "id", "address")
+TOPIC_PARTITIONS = gauge("kafka_topic_partitions", "Partitions of the topic.", "topic")
+PARTITION_END = gauge(
+    "kafka_topic_partition_current_offset", "The offset after the last readable record.", "topic", "partition"
+)
+PARTITION_START = gauge(
+    "kafka_topic_partition_oldest_offset", "The offset of the oldest record held.", "topic", "partition"
+)
+PARTITION_LEADER = gauge("kafka_topic_partition_leader", "The leading broker's id, -1 if none.", "topic", "partition")
+PARTITION_LEADER_PREFERRED = gauge(
+    "kafka_topic_partition_leader_is_preferred", "1 when the first replica leads.", "topic", "partition"
+)
+PARTITION_REPLICAS = gauge("kafka_topic_partition_replicas", "Brokers that hold the partition.", "topic", "partition")
+PARTITION_IN_SYNC = gauge(
+    "kafka_topic_partition_in_sync_replica", "Brokers that hold it and are in sync.", "topic", "partition"
+)
+PARTITION_UNDER_REPLICATED = gauge(
+    "kafka_topic_partition_under_replicated_partition", "1 when a replica is not in sync.", "topic", "partition"
+)
+PARTITION_BYTES = gauge("penstock_partition_bytes", "Bytes of the partition's log on disk.", "topic", "partition")
+
+# Storage
+LOG_DIRECTORIES = gauge("penstock_log_directories", "Log directories, by state.", "state")
+LOG_DIRECTORY_FREE_BYTES = gauge("penstock_log_directory_free_bytes", "Free bytes of its file system.", "directory")
+DISK_FULL = gauge("penstock_disk_full", "1 while appends are refused because the disk is full.")
+FILES_OPEN = gauge("penstock_log_files_open", "Segment files held open.")
+FLUSHES = counter("penstock_flushes_total", "Flushes of a log to disk (fdatasync).")
+FLUSH_ERRORS = counter("penstock_flush_errors_total", "Flushes that failed; each takes its log directory offline.")
+FLUSH_SECONDS = histogram("penstock_flush_seconds", "How long a flush took.")
+SEGMENTS_ROLLED = counter("penstock_segments_rolled_total", "Segments closed and followed by a new one.")
+SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments removed by retention.", "reason")
+RETENTION_BYTES = counter("penstock_retention_bytes_total", "Bytes removed by retention.")
+RECOVERED_LOGS = counter("penstock_recovered_logs_total", "Logs scanned at start after an unclean stop.")
+RECOVERY_BYTES_CUT = counter("penstock_recovery_bytes_cut_total", "Bytes after the last whole batch, cut at start.")
+RECOVERY_SECONDS = gauge("penstock_recovery_seconds", "How long the last start's recovery took.")
+COMPACTIONS = counter("penstock_compactions_total", "Compaction rounds of a log.")
+COMPACTION_BYTES_READ = counter("penstock_compaction_bytes_read_total", "Bytes read by compaction.")
+COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "Bytes kept by compaction.")
+COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compaction rounds that failed.")
+SCRUB_BYTES = counter("penstock_scrub_bytes_total", "Bytes whose checksums the scrubber has checked.")
+SCRUB_CORRUPT = counter("penstock_scrub_corrupt_total", "Batches whose checksum the scrubber found wrong.")
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""In the order above."""

@@ -1,0 +1,154 @@
+"""Plain integers for hot paths, and how they become samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from penstock.observe import catalog
+from penstock.observe.histogram import Histogram
+from penstock.observe.metric import Metric, Sample
+
+
+class RequestCounters:
+    """Answers by API and version. A dispatcher fetches its row once and then only adds to it."""
+
+    __slots__ = ("_api_names", "_error_names", "errors", "refused", "rows")
+
+    def __init__(self, api_names: Mapping[int, str], error_names: Mapping[int, str]) -> None:
+        self._api_names = api_names
+        self._error_names = error_names
+        self.rows: dict[tuple[int, int], Histogram] = {}
+        self.errors: dict[tuple[int, int], int] = {}
+        self.refused: dict[str, int] = {}
+
+    def row(self, api_key: int, version: int) -> Histogram:
+        """Where the durations of one API and version are counted; the count of requests is the histogram's own."""
+        return self.rows.setdefault((api_key, version), Histogram())
+
+    def failed(self, api_key: int, code: int) -> None:
+        """One error code went out; 0 is not an error."""
+        assert code != 0, "0 is success"
+        pair = (api_key, code)
+        self.errors[pair] = self.errors.get(pair, 0) + 1
+
+    def refuse(self, reason: str) -> None:
+        """A frame was dropped with its connection. The reasons are words of the code, never of the client."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def samples(self) -> Iterator[Sample]:
+        by_api: dict[int, list[Histogram]] = {}
+        for (api_key, version), row in self.rows.items():
+            by_api.setdefault(api_key, []).append(row)
+            yield catalog.REQUESTS.sample(row.count, self._api(api_key), str(version))
+        for api_key, rows in by_api.items():
+            yield catalog.REQUEST_SECONDS.sample(Histogram.merged(rows), self._api(api_key))
+        for (api_key, code), count in self.errors.items():
+            error = self._error_names.get(code, str(code))
+            yield catalog.REQUEST_ERRORS.sample(count, self._api(api_key), error)
+        for reason, count in self.refused.items():
+            yield catalog.REQUESTS_REFUSED.sample(count, reason)
+
+    def _api(self, api_key: int) -> str:
+        return self._api_names.get(api_key, str(api_key))
+
+
+class TopicRow:
+    """What went in and out of one topic since the broker started."""
+
+    __slots__ = ("bytes_in", "bytes_out", "produce_refused", "records_in")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.records_in = 0
+        self.produce_refused = 0
+
+
+class TopicTraffic:
+    """A row for each topic that exists; forgotten with the topic, so the number of rows is bounded by theirs."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: dict[str, TopicRow] = {}
+
+    def row(self, topic: str) -> TopicRow:
+        """Fetched once by whoever hosts the topic."""
+        return self.rows.setdefault(topic, TopicRow())
+
+    def forget(self, topic: str) -> None:
+        self.rows.pop(topic, None)
+
+    def samples(self) -> Iterator[Sample]:
+        for topic, row in self.rows.items():
+            yield catalog.TOPIC_BYTES_IN.sample(row.bytes_in, topic)
+            yield catalog.TOPIC_BYTES_OUT.sample(row.bytes_out, topic)
+            yield catalog.TOPIC_RECORDS_IN.sample(row.records_in, topic)
+            yield catalog.TOPIC_PRODUCE_REFUSED.sample(row.produce_refused, topic)
+
+
+class ConnectionCounters:
+    """Connections and their bytes."""
+
+    __slots__ = ("accepted", "bytes_in", "bytes_out", "closed", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.accepted = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.closed: dict[str, int] = {}
+
+    def opened(self) -> None:
+        self.open += 1
+        self.accepted += 1
+
+    def close(self, reason: str) -> None:
+        """The reasons are words of the code (`client`, `idle`, `frame`, `limit`), never of the client."""
+        self.open -= 1
+        self.closed[reason] = self.closed.get(reason, 0) + 1
+
+    def samples(self) -> Iterator[Sample]:
+        yield catalog.CONNECTIONS.sample(self.open)
+        yield catalog.CONNECTIONS_ACCEPTED.sample(self.accepted)
+        yield catalog.NETWORK_BYTES_IN.sample(self.bytes_in)
+        yield catalog.NETWORK_BYTES_OUT.sample(self.bytes_out)
+        for reason, count in self.closed.items():
+            yield catalog.CONNECTIONS_CLOSED.sample(count, reason)
+
+
+class ThrottleCounters:
+    """How often and for how long quotas slowed clients down."""
+
+    __slots__ = ("count", "millis")
+
+    def __init__(self) -> None:
+        self.count: dict[str, int] = {}
+        self.millis: dict[str, int] = {}
+
+    def throttled(self, quota: str, throttle_ms: int) -> None:
+        """`quota` is produce, fetch or request."""
+        self.count[quota] = self.count.get(quota, 0) + 1
+        self.millis[quota] = self.millis.get(quota, 0) + throttle_ms
+
+    def samples(self) -> Iterator[Sample]:
+        for quota, count in self.count.items():
+            yield catalog.THROTTLES.sample(count, quota)
+            yield catalog.THROTTLE_SECONDS.sample(self.millis[quota] / 1000, quota)
+
+
+class Readings:
+    """Numbers that another part already keeps, read by a function when somebody scrapes."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+        self._read = read
+
+    @classmethod
+    def of(cls, metric: Metric, read: Callable[[], float]) -> Readings:
+        """One number without labels."""
+        return cls(lambda: (metric.sample(read()),))
+
+    def samples(self) -> Iterable[Sample]:
+        return self._read()

@@ -1,0 +1,183 @@
+"""GET /metrics, /healthz and /readyz over HTTP/1.1: the three pages that monitoring asks for, and nothing else.
+
+It shares the broker's event loop on purpose: an answer to /healthz proves that the loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.observe.log import Logger
+from penstock.observe.metrics import Collector, render
+
+REQUEST_BYTES_MAX = 8_192
+REQUEST_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 30.0
+CONNECTIONS_MAX = 32
+
+STATUS_TEXT = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether the broker should get traffic, and if not, what it waits for."""
+
+    ready: bool
+    waiting_for: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One HTTP answer before it becomes bytes."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def encoded(self, *, with_body: bool) -> bytes:
+        lines = [
+            f"HTTP/1.1 {self.status} {STATUS_TEXT[self.status]}",
+            f"Content-Type: {self.content_type}",
+            f"Content-Length: {len(self.body)}",
+            "Connection: close",
+            *(f"{name}: {value}" for name, value in self.headers),
+        ]
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        return head + self.body if with_body else head
+
+
+class Refused(Exception):
+    """A request that gets an error page; the connection ends after it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.answer = json_answer(status, {"error": reason})
+
+
+def json_answer(status: int, body: object, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    return Answer(status=status, body=json.dumps(body).encode() + b"\n", headers=headers)
+
+
+class ObserveServer:
+    """The endpoint of one broker. One request per connection; everything it holds is bounded."""
+
+    def __init__(self, collector: Collector, ready: Callable[[], Readiness], log: Logger) -> None:
+        self._collector = collector
+        self._ready = ready
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        # One scrape is formatted at a time: two at once would only take the processor from the loop.
+        self._rendering = asyncio.Lock()
+
+    async def start(self, host: str, port: int) -> bool:
+        """Listen; False, and a warning, when the address is taken: a broker must serve even if nobody can watch it."""
+        try:
+            self._server = await asyncio.start_server(self._accept, host, port, limit=REQUEST_BYTES_MAX)
+        except OSError as error:
+            self._log.warning("metrics_unavailable", host=host, port=port, reason=str(error), key="metrics.listener")
+            return False
+        self._log.info("metrics_listening", host=host, port=self.port)
+        return True
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, of use when it was asked for port 0."""
+        assert self._server is not None, "not listening"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port and every connection. Harmless when it never listened."""
+        if self._server is not None:
+            self._server.close()
+        open_now = list(self._connections)
+        for task in open_now:
+            task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (ConnectionError, TimeoutError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with_body = True
+        try:
+            method, path, headers = await _read_request(reader)
+            with_body = method != "HEAD"
+            answer = await self._answer(method, path, headers)
+        except Refused as refused:
+            answer = refused.answer
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            writer.write(answer.encoded(with_body=with_body))
+            await writer.drain()
+
+    async def _answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path not in ("/metrics", "/healthz", "/readyz"):
+            return json_answer(404, {"error": f"no page {path}", "pages": ["/metrics", "/healthz", "/readyz"]})
+        if method not in ("GET", "HEAD"):
+            return json_answer(405, {"error": f"{method} is not allowed"}, (("Allow", "GET, HEAD"),))
+        if path == "/healthz":
+            return json_answer(200, {"status": "alive"})
+        if path == "/readyz":
+            state = self._ready()
+            if state.ready:
+                return json_answer(200, {"status": "ready"})
+            return json_answer(503, {"status": "not ready", "waiting_for": list(state.waiting_for)})
+        return await self._metrics(headers)
+
+    async def _metrics(self, headers: dict[str, str]) -> Answer:
+        async with self._rendering:
+            samples = self._collector.snapshot()
+            shown = await asyncio.to_thread(
+                render, samples, accept=headers.get("accept", ""), accept_encoding=headers.get("accept-encoding", "")
+            )
+        encoding = (("Content-Encoding", shown.encoding),) if shown.encoding else ()
+        return Answer(status=200, body=shown.body, content_type=shown.content_type, headers=encoding)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
+    """Method, path without its query, and headers in lower case. A body, which none of the pages has, is not read."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS_MAX):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        raise Refused(408, f"no whole request within {REQUEST_SECONDS_MAX:g} s") from None
+    except asyncio.LimitOverrunError:
+        raise Refused(431, f"the request's headers are longer than {REQUEST_BYTES_MAX} bytes") from None
+    except asyncio.IncompleteReadError as cut:
+        if not cut.partial:
+            raise ConnectionResetError from None
+        raise Refused(400, "the request ends before its headers do") from None
+    lines = head.decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+        raise Refused(400, "not an HTTP/1.1 request line")
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip().lower()] = value.strip()
+    return words[0], words[1].partition("?")[0], headers

@@ -1,0 +1,52 @@
+"""What a metric is: declared once, sampled when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from penstock.observe.histogram import Histogram
+
+
+class Kind(StrEnum):
+    """How a reader may use the number: a counter only grows, a gauge is true now, a histogram counts by size."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One declared metric. The reference page and the exposition both come from this."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    help: str
+
+    def __post_init__(self) -> None:
+        assert (self.kind is Kind.COUNTER) == self.name.endswith("_total"), f"{self.name}: counters end in _total"
+
+    def sample(self, value: float | Histogram, *labels: str) -> Sample:
+        """One number of this metric, with the label values in the declared order."""
+        assert len(labels) == len(self.labels), f"{self.name} wants the labels {self.labels}, not {labels}"
+        return Sample(self, labels, value)
+
+
+class Sample(NamedTuple):
+    """One number of one metric at one moment; a tuple, because a scrape makes tens of thousands."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | Histogram
+
+
+class Source(Protocol):
+    """Anything with numbers to show. Hot paths keep plain integers; this is called only when somebody scrapes."""
+
+    def samples(self) -> Iterable[Sample]:
+        """The numbers now. Called on the event loop, so it copies and does not format."""
+        ...

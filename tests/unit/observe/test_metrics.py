@@ -1,0 +1,139 @@
+import gzip
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.observe import catalog
+from penstock.observe.catalog import METRICS
+from penstock.observe.counters import ConnectionCounters, Readings, RequestCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.loop_lag import LoopLag
+from penstock.observe.metrics import Collector, render
+from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView
+
+
+def scraped(*sources: object) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """What Prometheus' own parser reads from a scrape: sample name, then sorted labels, then the value."""
+    text = render(Collector(sources).snapshot()).body.decode()  # type: ignore[arg-type]
+    values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return values
+
+
+def test_every_metric_has_its_own_name_and_a_sentence() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert all(metric.help.endswith(".") for metric in METRICS)
+    assert all(metric.name.startswith(("penstock_", "kafka_")) for metric in METRICS)
+
+
+def test_requests_are_counted_by_api_and_version_and_timed_by_api() -> None:
+    requests = RequestCounters({0: "Produce"}, {3: "UNKNOWN_TOPIC_OR_PARTITION"})
+    requests.row(0, 9).add(100)
+    requests.row(0, 9).add(3_000_000)
+    requests.row(0, 12).add(50)
+    requests.failed(0, 3)
+    requests.failed(0, 999)
+    requests.refuse("frame_too_large")
+
+    shown = scraped(requests)
+
+    assert shown["penstock_requests_total"] == {
+        (("api", "Produce"), ("version", "9")): 2,
+        (("api", "Produce"), ("version", "12")): 1,
+    }
+    assert shown["penstock_request_seconds_count"] == {(("api", "Produce"),): 3}
+    assert shown["penstock_request_seconds_sum"] == {(("api", "Produce"),): pytest.approx(3.00015)}
+    buckets = shown["penstock_request_seconds_bucket"]
+    assert buckets[(("api", "Produce"), ("le", "0.000128"))] == 2
+    assert buckets[(("api", "Produce"), ("le", "+Inf"))] == 3
+    assert shown["penstock_request_errors_total"] == {
+        (("api", "Produce"), ("error", "UNKNOWN_TOPIC_OR_PARTITION")): 1,
+        (("api", "Produce"), ("error", "999")): 1,
+    }
+    assert shown["penstock_requests_refused_total"] == {(("reason", "frame_too_large"),): 1}
+
+
+def test_partitions_are_shown_in_the_names_of_kafka_exporter() -> None:
+    led = PartitionView("orders", 0, 1, (1, 2), (1,), 5, 90, 4096)
+    orphan = PartitionView("orders", 1, -1, (2, 1), (2, 1), 0, 0, 0)
+    source = ClusterSource(brokers=lambda: [BrokerView(1, "h:9092")], partitions=lambda: [led, orphan])
+
+    shown = scraped(source)
+
+    zero, one = (("partition", "0"), ("topic", "orders")), (("partition", "1"), ("topic", "orders"))
+    assert shown["kafka_brokers"] == {(): 1}
+    assert shown["kafka_broker_info"] == {(("address", "h:9092"), ("id", "1")): 1}
+    assert shown["kafka_topic_partitions"] == {(("topic", "orders"),): 2}
+    assert shown["kafka_topic_partition_current_offset"] == {zero: 90, one: 0}
+    assert shown["kafka_topic_partition_oldest_offset"] == {zero: 5, one: 0}
+    assert shown["kafka_topic_partition_leader"] == {zero: 1, one: -1}
+    assert shown["kafka_topic_partition_leader_is_preferred"] == {zero: 1, one: 0}
+    assert shown["kafka_topic_partition_in_sync_replica"] == {zero: 1, one: 2}
+    assert shown["kafka_topic_partition_under_replicated_partition"] == {zero: 1, one: 0}
+    assert shown["penstock_partition_bytes"] == {zero: 4096, one: 0}
+
+
+def test_the_traffic_of_a_deleted_topic_is_forgotten() -> None:
+    traffic = TopicTraffic()
+    traffic.row("kept").bytes_in += 7
+    traffic.row("gone").bytes_in += 9
+
+    traffic.forget("gone")
+
+    assert scraped(traffic)["penstock_topic_bytes_in_total"] == {(("topic", "kept"),): 7}
+
+
+def test_a_closed_connection_is_counted_by_its_reason() -> None:
+    connections = ConnectionCounters()
+    for _ in range(3):
+        connections.opened()
+    connections.close("idle")
+
+    shown = scraped(connections)
+
+    assert shown["penstock_connections"] == {(): 2}
+    assert shown["penstock_connections_accepted_total"] == {(): 3}
+    assert shown["penstock_connections_closed_total"] == {(("reason", "idle"),): 1}
+
+
+def test_throttles_are_counted_and_their_time_summed() -> None:
+    throttles = ThrottleCounters()
+    throttles.throttled("produce", 250)
+    throttles.throttled("produce", 500)
+
+    shown = scraped(throttles)
+
+    assert shown["penstock_throttles_total"] == {(("quota", "produce"),): 2}
+    assert shown["penstock_throttle_seconds_total"] == {(("quota", "produce"),): 0.75}
+
+
+def test_the_longest_loop_lag_is_that_since_the_last_scrape() -> None:
+    lag = LoopLag()
+    lag.add(5_000)
+    lag.add(-3)
+
+    first, second = scraped(lag), scraped(lag)
+
+    assert first["penstock_loop_lag_seconds_max"] == {(): 0.005}
+    assert second["penstock_loop_lag_seconds_max"] == {(): 0}
+    assert second["penstock_loop_lag_seconds_count"] == {(): 2}
+
+
+def test_a_number_kept_elsewhere_is_read_at_each_scrape() -> None:
+    sizes = iter((1, 2))
+    source = Readings.of(catalog.FETCH_SESSIONS, lambda: next(sizes))
+
+    assert [scraped(source)["penstock_fetch_sessions"][()] for _ in range(2)] == [1, 2]
+
+
+def test_a_scrape_shows_the_process_and_can_be_compressed() -> None:
+    shown = render([], accept_encoding="deflate, gzip;q=0.5")
+
+    assert shown.encoding == "gzip"
+    assert b"process_resident_memory_bytes" in gzip.decompress(shown.body)
+
+
+def test_a_sample_with_the_wrong_labels_is_a_bug() -> None:
+    with pytest.raises(AssertionError, match="wants the labels"):
+        catalog.REQUESTS.sample(1, "Produce")

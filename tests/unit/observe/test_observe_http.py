@@ -1,0 +1,151 @@
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.observe import catalog, http
+from penstock.observe.counters import Readings
+from penstock.observe.http import ObserveServer, Readiness
+from penstock.observe.log import logger
+from penstock.observe.metrics import Collector
+
+LOG = logger("test")
+
+
+class State:
+    """What the broker would say about itself."""
+
+    readiness = Readiness(ready=False, waiting_for=("logs",))
+
+
+def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
+    """Run the coroutine against a server on a free port."""
+
+    async def main() -> None:
+        state = State()
+        collector = Collector([Readings.of(catalog.READY, lambda: 1)])
+        server = ObserveServer(collector, lambda: state.readiness, LOG)
+        assert await server.start("127.0.0.1", 0)
+        try:
+            await use(server, state)
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
+
+
+async def ask(server: ObserveServer, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send raw bytes; the status, headers and body of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+    return int(lines[0].split()[1]), headers, body
+
+
+def get(path: str, method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+def test_a_living_loop_says_so() -> None:
+    async def use(server: ObserveServer, state: State) -> None:
+        status, headers, body = await ask(server, get("/healthz"))
+        assert status == 200
+        assert headers["content-type"] == "application/json"
+        assert json.loads(body) == {"status": "alive"}
+
+    serving(use)
+
+
+def test_a_broker_that_waits_says_for_what_and_is_ready_later() -> None:
+    async def use(server: ObserveServer, state: State) -> None:
+        status, _, body = await ask(server, get("/readyz"))
+        assert status == 503
+        assert json.loads(body) == {"status": "not ready", "waiting_for": ["logs"]}
+        state.readiness = Readiness(ready=True)
+        status, _, body = await ask(server, get("/readyz?verbose"))
+        assert status == 200
+        assert json.loads(body) == {"status": "ready"}
+
+    serving(use)
+
+
+def test_metrics_come_in_the_text_format() -> None:
+    async def use(server: ObserveServer, state: State) -> None:
+        status, headers, body = await ask(server, get("/metrics"))
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain")
+        assert int(headers["content-length"]) == len(body)
+        assert b"penstock_ready 1.0\n" in body
+
+    serving(use)
+
+
+def test_head_answers_without_the_body() -> None:
+    async def use(server: ObserveServer, state: State) -> None:
+        status, headers, body = await ask(server, get("/metrics", "HEAD"))
+        assert status == 200
+        assert int(headers["content-length"]) > 0
+        assert body == b""
+
+    serving(use)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (get("/nothing"), 404),
+        (get("/metrics", "POST"), 405),
+        (b"\x16\x03\x01\x02\x00garbage\r\n\r\n", 400),
+        (b"GET http://proxy/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * (http.REQUEST_BYTES_MAX * 3) + b"\r\n\r\n", 431),
+    ],
+    ids=["unknown page", "method", "not http", "proxy request", "endless header"],
+)
+def test_a_bad_request_gets_its_status_and_the_next_one_is_served(request_bytes: bytes, status: int) -> None:
+    async def use(server: ObserveServer, state: State) -> None:
+        assert (await ask(server, request_bytes))[0] == status
+        assert (await ask(server, get("/healthz")))[0] == 200
+
+    serving(use)
+
+
+def test_a_client_that_never_finishes_its_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
+
+    async def use(server: ObserveServer, state: State) -> None:
+        assert (await ask(server, b"GET /metrics HTTP/1.1\r\n"))[0] == 408
+
+    serving(use)
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def use(server: ObserveServer, state: State) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /hea")
+        await writer.drain()
+        with pytest.raises((ConnectionError, IndexError)):
+            await ask(server, get("/healthz"))
+        writer.write(b"lthz HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    serving(use)
+
+
+def test_a_taken_port_is_reported_and_not_fatal() -> None:
+    async def main() -> None:
+        first = ObserveServer(Collector(), lambda: Readiness(ready=True), LOG)
+        second = ObserveServer(Collector(), lambda: Readiness(ready=True), LOG)
+        assert await first.start("127.0.0.1", 0)
+        assert not await second.start("127.0.0.1", first.port)
+        await second.stop()
+        await first.stop()
+
+    asyncio.run(main())

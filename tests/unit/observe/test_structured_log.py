@@ -1,0 +1,97 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from penstock.observe.log import FIELD_CHARACTERS_MAX, LogStyle, configure, logger
+
+
+@pytest.fixture
+def out() -> Iterator[io.StringIO]:
+    """A stream to log to; what was configured before is put back."""
+    root = logging.getLogger()
+    handlers, level, before = list(root.handlers), root.level, structlog.get_config()
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**before)
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_line_with_its_fields(out: io.StringIO) -> None:
+    configure(style=LogStyle.JSON, stream=out)
+
+    logger("storage").warning("log_directory_offline", directory="/d", partitions=frozenset({"b-0", "a-1"}))
+
+    (line,) = lines(out)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "event": "log_directory_offline",
+        "level": "warning",
+        "part": "storage",
+        "directory": "/d",
+        "partitions": ["a-1", "b-0"],
+    }
+
+
+def test_events_below_the_level_are_dropped(out: io.StringIO) -> None:
+    configure(style=LogStyle.JSON, level="warning", stream=out)
+
+    logger("net").info("connected")
+    logging.getLogger("library").info("chatter")
+
+    assert lines(out) == []
+
+
+def test_the_standard_library_comes_out_in_the_same_form(out: io.StringIO) -> None:
+    configure(style=LogStyle.JSON, stream=out)
+
+    logging.getLogger("library").error("it %s", "broke")
+
+    (line,) = lines(out)
+    assert (line["event"], line["level"], line["part"]) == ("it broke", "error", "library")
+    assert "time" in line
+
+
+def test_a_failure_keeps_its_traceback_in_one_line(out: io.StringIO) -> None:
+    configure(style=LogStyle.JSON, stream=out)
+
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        logger("api").exception("request_failed")
+
+    (line,) = lines(out)
+    assert "KeyError: 'lost'" in line["exception"]
+
+
+def test_long_text_is_cut(out: io.StringIO) -> None:
+    configure(style=LogStyle.JSON, stream=out)
+
+    logger("api").info("odd_client", client_id="x" * 100_000)
+
+    (line,) = lines(out)
+    assert len(line["client_id"]) < FIELD_CHARACTERS_MAX + 100
+    assert line["client_id"].endswith("(100000 characters)")
+
+
+def test_a_person_gets_text_and_not_json(out: io.StringIO) -> None:
+    configure(style=LogStyle.CONSOLE, stream=out)
+
+    logger("broker").info("ready", port=9092)
+
+    assert "ready" in out.getvalue()
+    assert "port=9092" in out.getvalue()
+    assert not out.getvalue().startswith("{")
+
+
+def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'loud' is not one of debug, info, warning, error"):
+        configure(level="loud")
