@@ -184,7 +184,11 @@ class Connection:
     def _work(self) -> None:
         """Serve every whole frame that is here, then send what they gave in one go."""
         self._working = True
-        self._serve_frames()
+        while self._serve_frames():
+            if not self._writing:
+                self._flush()
+            if self._full():
+                break
         self._working = False
         if self.closed:
             return
@@ -198,24 +202,27 @@ class Connection:
         if self._held or self._muted or self._full():
             self._pause()
 
-    def _serve_frames(self) -> None:
+    def _serve_frames(self) -> bool:
+        """Whether it stopped with frames left, because too many answers have piled up."""
         view = self._view
+        limits = self._limits
         while not (self._held or self._muted or self.closed):
             start = self._start
             available = self._end - start
             if available < LENGTH_BYTES:
-                break
+                return False
             length = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
-            if length > self._limits.frame_bytes_max:
-                self.close(f"a frame of {length} bytes, more than {self._limits.frame_bytes_max} are allowed")
-                return
+            if length > limits.frame_bytes_max:
+                self.close(f"a frame of {length} bytes, more than {limits.frame_bytes_max} are allowed")
+                return False
             if available < LENGTH_BYTES + length:
-                break
-            if self._slots and self._full():
-                break
+                return False
+            if self._out_bytes > limits.out_bytes_max or len(self._slots) >= limits.requests_waiting_max:
+                return True
             body = start + LENGTH_BYTES
             self._start = body + length
             self._serve_frame(view[body : body + length])
+        return False
 
     def _serve_frame(self, frame: memoryview) -> None:
         self.requests += 1
@@ -311,6 +318,8 @@ class Connection:
             pass
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
+            return
+        if self.closed:
             return
         if self._out:
             if not self._writing:

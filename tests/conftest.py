@@ -1,0 +1,47 @@
+"""What every test may use: optional programs are asked for by name, and a broker is one fixture away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.broker_process import PenstockProcess
+
+ROOT = Path(__file__).parent.parent
+KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1" / "libs"
+
+HOW_TO_GET = {
+    "kcat": "install kcat (on Debian: apt-get install kcat)",
+    "kafka-jars": "run `make kafka` (needs Maven)",
+    "gcc": "install a C compiler",
+}
+
+
+def have(program: str) -> bool:
+    if program == "kafka-jars":
+        return KAFKA_JARS.is_dir() and any(KAFKA_JARS.glob("kafka-clients-*.jar"))
+    return shutil.which(program) is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a missing program, by its name; where PENSTOCK_NO_SKIP is set, let it fail instead."""
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            for program in marker.args:
+                if have(program):
+                    continue
+                reason = f"needs {program}: {HOW_TO_GET.get(program, 'not found')}"
+                if os.environ.get("PENSTOCK_NO_SKIP"):
+                    raise pytest.UsageError(f"{item.nodeid} {reason}, and PENSTOCK_NO_SKIP is set")
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PenstockProcess]:
+    """One broker with default settings for all tests of a module; tests keep apart by their topics."""
+    with PenstockProcess() as process:
+        yield process

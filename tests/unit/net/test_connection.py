@@ -1,0 +1,353 @@
+"""A connection on one end of a socket pair; the test holds the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.net.connection import FRAME_LARGE_BYTES, Connection, ConnectionLimits
+from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+
+LIMITS = ConnectionLimits(frame_bytes_max=1 << 20, requests_waiting_max=4, out_bytes_max=1 << 16)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+class Peer:
+    """The test's end, and everything the connection under test was given."""
+
+    def __init__(self, serve: Callable[[Connection, memoryview], Outcome], limits: ConnectionLimits) -> None:
+        self.loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.sock = ours
+        self.now_s = 100.0
+        self.reasons: list[str] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.connection = Connection(
+            theirs,
+            peer="test",
+            listener="TEST",
+            serve=serve,
+            limits=limits,
+            loop=self.loop,
+            monotonic=lambda: self.now_s,
+            spawn=self.spawn,
+            on_closed=lambda _, reason: self.reasons.append(reason),
+        )
+        self.connection.start()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def send(self, *bodies: bytes) -> None:
+        await self.loop.sock_sendall(self.sock, b"".join(framed(body) for body in bodies))
+
+    async def receive(self) -> bytes:
+        length = int.from_bytes(await self.exactly(4), "big")
+        return await self.exactly(length)
+
+    async def exactly(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(got)), 10)
+            assert piece, "the connection closed"
+            got += piece
+        return got
+
+    async def closed(self) -> str:
+        piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), 10)
+        assert piece == b""
+        return self.reasons[0]
+
+
+@asynccontextmanager
+async def peer(
+    serve: Callable[[Connection, memoryview], Outcome], limits: ConnectionLimits = LIMITS
+) -> AsyncIterator[Peer]:
+    made = Peer(serve, limits)
+    try:
+        yield made
+    finally:
+        made.connection.close("the test is over")
+        made.sock.close()
+
+
+def echo(_: Connection, frame: memoryview) -> Frame:
+    return [framed(bytes(frame))]
+
+
+def test_every_frame_of_one_segment_is_answered_in_order() -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            await it.send(b"one", b"two", b"", b"three")
+            assert [await it.receive() for _ in range(4)] == [b"one", b"two", b"", b"three"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 9])
+def test_a_frame_may_arrive_in_pieces(cut: int) -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            data = framed(b"hello") + framed(b"world")
+            await it.loop.sock_sendall(it.sock, data[:cut])
+            await asyncio.sleep(0)
+            await it.loop.sock_sendall(it.sock, data[cut:])
+            assert await it.receive() == b"hello"
+            assert await it.receive() == b"world"
+
+    asyncio.run(scenario())
+
+
+def test_large_and_small_frames_mixed_arrive_whole() -> None:
+    sizes = [10, FRAME_LARGE_BYTES + 1, 3, 300_000, FRAME_LARGE_BYTES - 4, FRAME_LARGE_BYTES, 0, 999_999, 7]
+    bodies = [bytes([index]) * size for index, size in enumerate(sizes)]
+
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            sending = asyncio.ensure_future(it.send(*bodies))
+            for body in bodies:
+                assert await it.receive() == body
+            await sending
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_past_the_limit_closes_the_connection_before_it_is_read() -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            await it.loop.sock_sendall(it.sock, b"\x7f\xff\xff\xff")
+            assert "2147483647 bytes" in await it.closed()
+
+    asyncio.run(scenario())
+
+
+def test_a_negative_length_closes_the_connection() -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            await it.loop.sock_sendall(it.sock, b"\xff\xff\xff\xff1234")
+            assert "are allowed" in await it.closed()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_waits_holds_back_later_answers_but_not_later_requests() -> None:
+    pending = Pending()
+    served: list[bytes] = []
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        served.append(bytes(frame))
+        return PendingFrame(pending, lambda body: [framed(body)]) if frame == b"wait" else [framed(bytes(frame))]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"wait", b"next")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert served == [b"wait", b"next"]
+            pending.resolve(b"waited")
+            assert await it.receive() == b"waited"
+            assert await it.receive() == b"next"
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_resolved_before_it_is_delivered_goes_out_at_once() -> None:
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        pending = Pending()
+        pending.resolve(bytes(frame))
+        return PendingFrame(pending, lambda body: [framed(body)])
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"a", b"b", b"c")
+            assert [await it.receive() for _ in range(3)] == [b"a", b"b", b"c"]
+
+    asyncio.run(scenario())
+
+
+def test_a_coroutine_holds_the_requests_behind_it() -> None:
+    gate = asyncio.Event()
+    served: list[bytes] = []
+
+    async def slow(body: bytes) -> Frame:
+        await gate.wait()
+        served.append(b"end of " + body)
+        return [framed(body)]
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        served.append(bytes(frame))
+        return slow(bytes(frame)) if frame == b"slow" else [framed(bytes(frame))]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"slow", b"next")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert served == [b"slow"]
+            gate.set()
+            assert await it.receive() == b"slow"
+            assert await it.receive() == b"next"
+            assert served == [b"slow", b"end of slow", b"next"]
+
+    asyncio.run(scenario())
+
+
+def test_no_more_requests_are_taken_up_than_may_wait() -> None:
+    waiting: list[Pending] = []
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        waiting.append(Pending())
+        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(*(b"%d" % number for number in range(10)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(waiting) == LIMITS.requests_waiting_max
+            for number in range(10):
+                waiting[number].resolve(b"%d" % number)
+                assert await it.receive() == b"%d" % number
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_does_not_read_is_not_read_from() -> None:
+    served = 0
+    answer = bytes(1 << 16)
+
+    def serve(_: Connection, __: memoryview) -> Outcome:
+        nonlocal served
+        served += 1
+        return [framed(answer)]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            requests = 2_000
+            sending = asyncio.ensure_future(it.send(*[b"x"] * requests))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            taken_up = served
+            assert taken_up < requests
+            for _ in range(requests):
+                assert await it.receive() == answer
+            await sending
+            assert served == requests
+
+    asyncio.run(scenario())
+
+
+class Slice:
+    """A part of a file, as storage hands one out."""
+
+    def __init__(self, path: Path, position: int, length: int) -> None:
+        self._fd = os.open(path, os.O_RDONLY)
+        self.position = position
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def test_a_slice_of_a_file_is_sent_between_its_neighbours(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    content = os.urandom(3_000_000)
+    path.write_bytes(content)
+    piece = Slice(path, 17, 2_900_000)
+
+    def serve(_: Connection, __: memoryview) -> Outcome:
+        return [(len(piece) + 6).to_bytes(4, "big"), b"abc", piece, b"xyz"]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"get")
+            assert await it.receive() == b"abc" + content[17 : 17 + 2_900_000] + b"xyz"
+
+    asyncio.run(scenario())
+    piece.close()
+
+
+def test_closing_abandons_what_was_still_waited_for() -> None:
+    abandoned: list[bool] = []
+
+    def serve(_: Connection, __: memoryview) -> Outcome:
+        return PendingFrame(Pending(lambda: abandoned.append(True)), lambda body: [framed(body)])
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"wait", b"wait")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            it.sock.shutdown(socket.SHUT_WR)
+            await it.closed()
+
+    asyncio.run(scenario())
+    assert abandoned == [True, True]
+
+
+def test_a_refusal_to_answer_closes_with_its_reason() -> None:
+    def serve(_: Connection, __: memoryview) -> Outcome:
+        raise CloseConnection("no such api")
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"?")
+            assert await it.closed() == "no such api"
+
+    asyncio.run(scenario())
+
+
+def test_a_muted_connection_takes_up_nothing_until_its_time_is_over() -> None:
+    served: list[bytes] = []
+
+    def serve(connection: Connection, frame: memoryview) -> Outcome:
+        served.append(bytes(frame))
+        if frame == b"mute":
+            connection.mute(0.01)
+        return [framed(bytes(frame))]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"mute", b"next")
+            assert await it.receive() == b"mute"
+            assert served == [b"mute"]
+            assert await it.receive() == b"next"
+
+    asyncio.run(scenario())
+
+
+def test_deadlines_name_what_was_overdue() -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            assert it.connection.overdue(it.now_s + 59) is None
+            assert "no request" in (it.connection.overdue(it.now_s + 61) or "")
+            await it.send(b"one")
+            assert await it.receive() == b"one"
+            assert it.connection.overdue(it.now_s + 61) is None
+            assert "idle" in (it.connection.overdue(it.now_s + 601) or "")
+            await it.loop.sock_sendall(it.sock, b"\0\0\0\x09half")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert "whole" in (it.connection.overdue(it.now_s + 61) or "")
+
+    asyncio.run(scenario())
