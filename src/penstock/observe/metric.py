@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -42,6 +42,21 @@ class Sample(NamedTuple):
     metric: Metric
     labels: tuple[str, ...]
     value: float | Histogram
+
+
+class Frozen:
+    """Rows that are already copied and become samples only when they are formatted, which is off the event loop.
+
+    A source with many rows returns this; one with few just yields its samples.
+    """
+
+    __slots__ = ("_expand",)
+
+    def __init__(self, expand: Callable[[], Iterable[Sample]]) -> None:
+        self._expand = expand
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self._expand())
 
 
 class Source(Protocol):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from penstock.observe.histogram import Histogram
-from penstock.observe.metric import Kind, Metric, Sample, Source
+from penstock.observe.metric import Frozen, Kind, Metric, Sample, Source
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -31,9 +32,13 @@ class Collector:
     def add(self, source: Source) -> None:
         self._sources.append(source)
 
-    def snapshot(self) -> list[Sample]:
-        """Every sample now. On the event loop, so that the numbers belong together."""
-        return [sample for source in self._sources for sample in source.samples()]
+    def snapshot(self) -> Iterable[Sample]:
+        """Every number now, to be iterated anywhere. On the event loop, so that the numbers belong together."""
+        parts: list[Iterable[Sample]] = []
+        for source in self._sources:
+            samples = source.samples()
+            parts.append(samples if isinstance(samples, Frozen) else list(samples))
+        return chain.from_iterable(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.observe import catalog
-from penstock.observe.metric import Sample
+from penstock.observe.metric import Frozen, Sample
 
 
 class PartitionView(NamedTuple):
@@ -40,20 +40,24 @@ class ClusterSource:
         self._brokers = brokers
         self._partitions = partitions
 
-    def samples(self) -> Iterator[Sample]:
-        brokers = list(self._brokers())
-        yield catalog.BROKERS.sample(len(brokers))
-        for broker in brokers:
-            yield catalog.BROKER_INFO.sample(1, str(broker.id), broker.address)
-        counts: dict[str, int] = {}
-        for view in self._partitions():
-            counts[view.topic] = counts.get(view.topic, 0) + 1
-            yield from partition_samples(view)
-        for topic, count in counts.items():
-            yield catalog.TOPIC_PARTITIONS.sample(count, topic)
+    def samples(self) -> Frozen:
+        brokers, partitions = list(self._brokers()), list(self._partitions())
+        return Frozen(lambda: _cluster_samples(brokers, partitions))
 
 
-def partition_samples(view: PartitionView) -> tuple[Sample, ...]:
+def _cluster_samples(brokers: list[BrokerView], partitions: list[PartitionView]) -> Iterator[Sample]:
+    yield catalog.BROKERS.sample(len(brokers))
+    for broker in brokers:
+        yield catalog.BROKER_INFO.sample(1, str(broker.id), broker.address)
+    counts: dict[str, int] = {}
+    for view in partitions:
+        counts[view.topic] = counts.get(view.topic, 0) + 1
+        yield from _partition_samples(view)
+    for topic, count in counts.items():
+        yield catalog.TOPIC_PARTITIONS.sample(count, topic)
+
+
+def _partition_samples(view: PartitionView) -> tuple[Sample, ...]:
     """All of one partition's samples. Built without `Metric.sample`, whose checks would cost more than the rest."""
     labels = (view.topic, str(view.partition))
     preferred = bool(view.replicas) and view.leader == view.replicas[0]
