@@ -8,7 +8,7 @@ from inspect import iscoroutine
 from typing import Any
 
 from penstock.api.api_versions import ApiVersions
-from penstock.api.registry import DURATION_BUCKETS, BoundApi, Registry, RequestContext
+from penstock.api.registry import BoundApi, Registry, RequestContext
 from penstock.model.clock import Clock
 from penstock.net.connection import Connection
 from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
@@ -49,11 +49,13 @@ class Dispatcher:
             api = self._registry.bound(header.api_key)
             version = header.api_version
             if api is None:
+                self._registry.counters.refuse("unknown_api")
                 raise CloseConnection(f"unknown api key {header.api_key}")
             if not api.version_min <= version <= api.version_max:
                 return self._refuse_version(api, version, header.correlation_id)
             request = api.decode(frame, header.body_offset, version)
         except Malformed as error:
+            self._registry.counters.refuse("malformed")
             raise CloseConnection(f"malformed request: {error}") from None
         context = RequestContext(
             connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
@@ -72,6 +74,7 @@ class Dispatcher:
     def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
         """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
         if api.key != API_VERSIONS:
+            self._registry.counters.refuse("unknown_version")
             raise CloseConnection(f"{api.name} v{version} is not served")
         body = api.encode(self._api_versions.unsupported(), 0)
         assert isinstance(body, bytes)
@@ -121,9 +124,7 @@ class Dispatcher:
 
     def _account(self, api: BoundApi, context: RequestContext, began_s: float) -> None:
         took_s = self._clock.monotonic() - began_s
-        api.requests += 1
-        api.seconds_sum += took_s
-        api.seconds_buckets[min(int(took_s * 1e6).bit_length(), DURATION_BUCKETS - 1)] += 1
+        api.durations[context.api_version].add(int(took_s * 1e6))
         if self.request_quota is not None:
             context.throttle_ms = max(context.throttle_ms, self.request_quota(context.client_id, took_s))
         if context.throttle_ms:

@@ -6,16 +6,14 @@ ApiVersions, the coverage table of the docs and the metrics are all derived from
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.net.connection import Connection
 from penstock.net.reply import Buffer, Pending
+from penstock.observe.counters import RequestCounters
 from penstock.wire.api.table import TABLE
-
-DURATION_BUCKETS = 24
-"""Bucket i counts requests that took less than 2**i microseconds; the last takes the rest."""
 
 Answer = Any
 Handler = Callable[["RequestContext", Any], "Answer | Pending | Coroutine[Any, Any, Answer | Pending | None] | None"]
@@ -56,11 +54,18 @@ class BoundApi:
     """A row with its codec loaded and its counters."""
 
     __slots__ = (
-        "decode", "encode", "flexible_from", "handle", "key", "name", "requests", "seconds_buckets", "seconds_sum",
-        "version_max", "version_min",
-    )  # fmt: skip
+        "decode",
+        "durations",
+        "encode",
+        "flexible_from",
+        "handle",
+        "key",
+        "name",
+        "version_max",
+        "version_min",
+    )
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, counters: RequestCounters) -> None:
         entry = TABLE[api.key]
         decode, encode = api.decode, api.encode
         if decode is None or encode is None:
@@ -75,15 +80,14 @@ class BoundApi:
         self.version_min = api.versions.start
         self.version_max = api.versions[-1]
         self.flexible_from = entry.flexible_from if entry.flexible_from is not None else 1 << 15
-        self.requests = 0
-        self.seconds_sum = 0.0
-        self.seconds_buckets = [0] * DURATION_BUCKETS
+        self.durations = [counters.row(api.key, version) for version in range(self.version_max + 1)]
 
 
 class Registry:
     """All rows. A codec module is imported when its first request comes, which keeps an idle broker small."""
 
-    def __init__(self, apis: Iterable[Api]) -> None:
+    def __init__(self, apis: Iterable[Api], counters: RequestCounters) -> None:
+        self.counters = counters
         self.apis: dict[int, Api] = {}
         for api in apis:
             assert api.key not in self.apis, f"{api.name} is registered twice"
@@ -94,12 +98,8 @@ class Registry:
         """The row for a request, ready to serve; None where the API is not known here."""
         bound = self._bound.get(key)
         if bound is None and key in self.apis:
-            bound = self._bound[key] = BoundApi(self.apis[key])
+            bound = self._bound[key] = BoundApi(self.apis[key], self.counters)
         return bound
-
-    def served(self) -> Iterator[BoundApi]:
-        """The rows that have been used, for the metrics."""
-        return iter(self._bound.values())
 
     def advertised(self) -> list[tuple[int, int, int]]:
         """Key, lowest and highest version of every API, as ApiVersions tells them."""
