@@ -1,0 +1,141 @@
+"""Everything a broker can be told, as one object."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from penstock.config.group import GroupKeys
+from penstock.config.key import Key, Kind, key, keys_of
+from penstock.config.log import TopicConfig, topic_defaults
+from penstock.config.log_defaults import LogDefaults
+from penstock.config.network import Endpoint, NetworkKeys, read_endpoint
+from penstock.config.replica import ReplicaKeys
+from penstock.config.txn import TransactionKeys
+from penstock.model.generated_errors import InvalidConfig
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+ALIASES = {"node.id": "broker.id"}
+PROTECTION_NONE = "PLAINTEXT"
+
+
+def no_settings() -> Mapping[str, str]:
+    return NO_SETTINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, TransactionKeys):
+    """The settings in force on one broker.
+
+    `given` holds the texts it was started with, `given_cluster` and `given_broker` those set while running, for all
+    brokers and for this one: a later one of the three wins. They are kept so that a description can say where each
+    value came from.
+    """
+
+    broker_id: int = key("broker.id", 1, Kind.INT, minimum=0, doc="This broker's number in its cluster; also node.id.")
+    broker_rack: str | None = key(
+        "broker.rack", None, Kind.STRING, doc="Where this broker stands: replicas are spread over racks."
+    )
+    cluster_id: str | None = key(
+        "cluster.id", None, Kind.STRING, doc="The cluster to make or to join; made up on the first start where unset."
+    )
+    num_partitions: int = key(
+        "num.partitions", 1, Kind.INT, minimum=1, doc="Partitions of a topic that does not say how many it wants."
+    )
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable", True, Kind.BOOLEAN, doc="Whether asking for a topic makes it."
+    )
+    delete_topic_enable: bool = key("delete.topic.enable", True, Kind.BOOLEAN, doc="Whether topics can be deleted.")
+    background_threads: int = key(
+        "background.threads", 2, Kind.INT, minimum=1, doc="Threads for disk work that must not hold up the event loop."
+    )
+    telemetry_max_bytes: int = key(
+        "telemetry.max.bytes", 1024 * 1024, Kind.INT, minimum=1, doc="The largest report of metrics a client may send."
+    )
+
+    given: Mapping[str, str] = field(default_factory=no_settings)
+    given_cluster: Mapping[str, str] = field(default_factory=no_settings)
+    given_broker: Mapping[str, str] = field(default_factory=no_settings)
+    warnings: tuple[str, ...] = ()
+    topic_defaults: TopicConfig = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topic_defaults", topic_defaults(self))
+
+    @classmethod
+    def from_settings(
+        cls,
+        given: Mapping[str, str],
+        *,
+        given_cluster: Mapping[str, str] = NO_SETTINGS,
+        given_broker: Mapping[str, str] = NO_SETTINGS,
+        warnings: tuple[str, ...] = (),
+    ) -> "BrokerConfig":
+        """The config those texts make. A name with no key raises: the loader has already refused or set aside such."""
+        values: dict[str, Any] = {}
+        for settings in (given, given_cluster, given_broker):
+            for name, text in settings.items():
+                declared = BROKER_KEYS[ALIASES.get(name, name)]
+                values[declared.attribute] = declared.read(text)
+        config = cls(
+            given=dict(given),
+            given_cluster=dict(given_cluster),
+            given_broker=dict(given_broker),
+            warnings=warnings,
+            **values,
+        )
+        config.check()
+        return config
+
+    def with_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
+        """This config with the settings of a running cluster laid over those of the start."""
+        return BrokerConfig.from_settings(
+            self.given, given_cluster=cluster, given_broker=broker, warnings=self.warnings
+        )
+
+    def check(self) -> None:
+        """Refuse settings that are each allowed and together are not."""
+        low, high = self.log_cleaner_min_compaction_lag_ms, self.log_cleaner_max_compaction_lag_ms
+        if low > high:
+            raise InvalidConfig(
+                f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})"
+            )
+        protections = self._protections()
+        for endpoint in self.endpoints:
+            protection = protections.get(endpoint.name)
+            if protection is None:
+                raise InvalidConfig(
+                    f"Invalid value {endpoint} for configuration listeners: "
+                    f"listener.security.protocol.map does not say how {endpoint.name} is protected"
+                )
+            if protection != PROTECTION_NONE:
+                raise InvalidConfig(
+                    f"Invalid value {endpoint} for configuration listeners: {protection} is not supported yet; "
+                    f"use {PROTECTION_NONE} on a loopback address"
+                )
+
+    def _protections(self) -> dict[str, str]:
+        pairs = (pair.strip().partition(":") for pair in self.listener_security_protocol_map.split(","))
+        return {name.strip().upper(): protection.strip().upper() for name, _, protection in pairs if name}
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen; a KRaft controller's listener in a borrowed server.properties is left out."""
+        without = {name.upper() for name in self.controller_listener_names}
+        found = tuple(read_endpoint("listeners", text) for text in self.listeners)
+        return tuple(endpoint for endpoint in found if endpoint.name not in without)
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients are told to go; empty means: where the broker listens."""
+        without = {name.upper() for name in self.controller_listener_names}
+        found = tuple(read_endpoint("advertised.listeners", text) for text in self.advertised_listeners or ())
+        return tuple(endpoint for endpoint in found if endpoint.name not in without)
+
+    @property
+    def data_directories(self) -> tuple[str, ...]:
+        """Every directory that holds data, each once, in the order given."""
+        return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
+
+
+BROKER_KEYS: dict[str, Key] = keys_of(BrokerConfig)

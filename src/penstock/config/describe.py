@@ -1,0 +1,154 @@
+"""What a setting is worth and where the value came from, as DescribeConfigs tells it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
+from penstock.config.key import Key, Kind, Mode, Synonym, text_of
+from penstock.config.log import TOPIC_KEYS
+
+
+class Source(IntEnum):
+    """Where a value came from, by the number the protocol gives it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """One place that gives a setting a value; the first of a list is the one in force."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One setting of a topic or a broker. A sensitive one has no value."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    origins: tuple[Origin, ...]
+    kind: Kind
+    doc: str
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
+    """A topic's settings in force; only `names` where given, unknown ones left out as Kafka leaves them out."""
+    wanted = TOPIC_KEYS if names is None else {name: TOPIC_KEYS[name] for name in names if name in TOPIC_KEYS}
+    return [topic_entry(declared, overrides, broker) for declared in wanted.values() if shown(declared, overrides)]
+
+
+def shown(declared: Key, given: Mapping[str, str]) -> bool:
+    return not declared.internal or declared.name in given
+
+
+def topic_entry(declared: Key, overrides: Mapping[str, str], broker: BrokerConfig) -> Entry:
+    origins: list[Origin] = []
+    if declared.name in overrides:
+        value = canonical(declared, overrides[declared.name])
+        origins.append(Origin(name=declared.name, value=value, source=Source.DYNAMIC_TOPIC_CONFIG))
+    for synonym in declared.synonyms:
+        origins.extend(broker_origins(BROKER_KEYS[synonym.name], broker))
+    value, source = text_of(declared.default), Source.DEFAULT_CONFIG
+    if origins:
+        value, source = in_topic_unit(declared, origins[0]), origins[0].source
+    return entry(declared, value, source, tuple(origins), read_only=False)
+
+
+def in_topic_unit(declared: Key, origin: Origin) -> str | None:
+    """The broker's value of a synonym, in the unit of the topic's key."""
+    synonyms: dict[str, Synonym] = {synonym.name: synonym for synonym in declared.synonyms}
+    if origin.source is Source.DYNAMIC_TOPIC_CONFIG or origin.value is None:
+        return origin.value
+    value = synonyms[origin.name].text(origin.value)
+    return "-1" if declared.name == "retention.ms" and int(value) < 0 else value
+
+
+def describe_broker(broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
+    """A broker's settings in force, each with every place that has a say in it."""
+    wanted = BROKER_KEYS if names is None else {name: BROKER_KEYS[name] for name in names if name in BROKER_KEYS}
+    return [broker_entry(declared, broker) for declared in wanted.values() if shown(declared, broker.given)]
+
+
+def broker_entry(declared: Key, broker: BrokerConfig) -> Entry:
+    origins = [
+        origin for name in broker_synonyms(declared.name) for origin in broker_origins(BROKER_KEYS[name], broker)
+    ]
+    origins.sort(key=lambda origin: origin.source)
+    value = text_of(getattr(broker, declared.attribute))
+    own = next((origin for origin in origins if origin.name == declared.name), None)
+    if own is not None:
+        value = own.value
+    source = own.source if own is not None else Source.DEFAULT_CONFIG
+    return entry(declared, value, source, tuple(origins), read_only=declared.mode is Mode.READ_ONLY)
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """Keys that fill in for one another: the named one first, then those Kafka falls back to."""
+    for declared in TOPIC_KEYS.values():
+        chain = tuple(synonym.name for synonym in declared.synonyms)
+        if len(chain) > 1 and name in chain:
+            return chain[chain.index(name) :]
+    return (name,)
+
+
+def broker_origins(declared: Key, broker: BrokerConfig) -> Iterator[Origin]:
+    """Who gives a broker's key a value, the strongest first; nobody where it has neither a setting nor a default."""
+    name = declared.name
+    for settings, source in (
+        (broker.given_broker, Source.DYNAMIC_BROKER_CONFIG),
+        (broker.given_cluster, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (broker.given, Source.STATIC_BROKER_CONFIG),
+    ):
+        if name in settings:
+            yield Origin(name=name, value=hidden(declared, canonical(declared, settings[name])), source=source)
+    if declared.default is not None:
+        yield Origin(name=name, value=hidden(declared, text_of(declared.default)), source=Source.DEFAULT_CONFIG)
+
+
+def describe_dynamic_defaults(broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
+    """What was set for all brokers while they ran, and nothing else."""
+    entries: list[Entry] = []
+    for name, text in broker.given_cluster.items():
+        declared = BROKER_KEYS[ALIASES.get(name, name)]
+        if names is not None and name not in names:
+            continue
+        value = canonical(declared, text)
+        source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+        origin = Origin(name=name, value=hidden(declared, value), source=source)
+        entries.append(entry(declared, value, source, (origin,), read_only=False))
+    return entries
+
+
+def canonical(declared: Key, text: str) -> str | None:
+    """A given text in the form the value itself would print; a set keeps the writer's order."""
+    if declared.kind is Kind.LIST:
+        return ",".join(dict.fromkeys(item.strip() for item in text.split(",")))
+    return text_of(declared.read(text))
+
+
+def hidden(declared: Key, value: str | None) -> str | None:
+    return None if declared.sensitive else value
+
+
+def entry(declared: Key, value: str | None, source: Source, origins: tuple[Origin, ...], *, read_only: bool) -> Entry:
+    return Entry(
+        name=declared.name,
+        value=hidden(declared, value),
+        source=source,
+        read_only=read_only,
+        sensitive=declared.sensitive,
+        origins=origins,
+        kind=declared.kind,
+        doc=declared.doc,
+    )

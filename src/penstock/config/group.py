@@ -1,0 +1,208 @@
+"""How groups of consumers are coordinated, and their offsets kept."""
+
+from dataclasses import dataclass
+
+from penstock.config.key import INT_MAX, Kind, Mode, key
+
+LIVE = Mode.CLUSTER_WIDE
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class GroupKeys:
+    """Settings of the group coordinators."""
+
+    __slots__ = ()
+
+    group_initial_rebalance_delay_ms: int = key(
+        "group.initial.rebalance.delay.ms", 3000, Kind.INT, doc="Wait of a new group for more members."
+    )
+    group_max_session_timeout_ms: int = key(
+        "group.max.session.timeout.ms", 1_800_000, Kind.INT, doc="The longest session a classic member may ask for."
+    )
+    group_min_session_timeout_ms: int = key(
+        "group.min.session.timeout.ms", 6000, Kind.INT, doc="The shortest session a classic member may ask for."
+    )
+    group_max_size: int = key("group.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a classic group.")
+    group_coordinator_rebalance_protocols: tuple[str, ...] = key(
+        "group.coordinator.rebalance.protocols",
+        ("classic", "consumer", "streams"),
+        Kind.LIST,
+        choices=("consumer", "classic", "share", "streams"),
+        doc="Group protocols that are spoken.",
+    )
+    group_consumer_assignors: tuple[str, ...] = key(
+        "group.consumer.assignors", ("uniform", "range"), Kind.LIST, doc="Assignors, the default one first."
+    )
+    group_consumer_session_timeout_ms: int = key(
+        "group.consumer.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+    )
+    group_consumer_min_session_timeout_ms: int = key(
+        "group.consumer.min.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        doc="Lower bound of a group's own timeout.",
+    )
+    group_consumer_max_session_timeout_ms: int = key(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        Kind.INT,
+        minimum=1,
+        doc="Upper bound of a group's own timeout.",
+    )
+    group_consumer_heartbeat_interval_ms: int = key(
+        "group.consumer.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+    )
+    group_consumer_min_heartbeat_interval_ms: int = key(
+        "group.consumer.min.heartbeat.interval.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        doc="Lower bound of a group's own interval.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = key(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=1,
+        doc="Upper bound of a group's own interval.",
+    )
+    group_consumer_max_size: int = key(
+        "group.consumer.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a consumer group."
+    )
+    group_consumer_migration_policy: str = key(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        Kind.STRING,
+        doc="Which way a group may change its protocol.",
+    )
+
+    group_share_delivery_count_limit: int = key(
+        "group.share.delivery.count.limit",
+        5,
+        Kind.INT,
+        minimum=2,
+        maximum=10,
+        doc="Deliveries of a record before it is archived.",
+    )
+    group_share_record_lock_duration_ms: int = key(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        Kind.INT,
+        minimum=1000,
+        maximum=3_600_000,
+        doc="How long a reader owns a record.",
+    )
+    group_share_min_record_lock_duration_ms: int = key(
+        "group.share.min.record.lock.duration.ms",
+        15_000,
+        Kind.INT,
+        minimum=1000,
+        maximum=30_000,
+        doc="Lower bound of a group's own.",
+    )
+    group_share_max_record_lock_duration_ms: int = key(
+        "group.share.max.record.lock.duration.ms",
+        60_000,
+        Kind.INT,
+        minimum=30_000,
+        maximum=3_600_000,
+        doc="Upper bound of a group's own.",
+    )
+    group_share_partition_max_record_locks: int = key(
+        "group.share.partition.max.record.locks",
+        2000,
+        Kind.INT,
+        minimum=100,
+        maximum=10_000,
+        doc="Records locked per partition.",
+    )
+    group_share_session_timeout_ms: int = key(
+        "group.share.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+    )
+    group_share_min_session_timeout_ms: int = key(
+        "group.share.min.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="Lower bound of a group's own timeout."
+    )
+    group_share_max_session_timeout_ms: int = key(
+        "group.share.max.session.timeout.ms", 60_000, Kind.INT, minimum=1, doc="Upper bound of a group's own timeout."
+    )
+    group_share_heartbeat_interval_ms: int = key(
+        "group.share.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+    )
+    group_share_min_heartbeat_interval_ms: int = key(
+        "group.share.min.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="Lower bound of a group's own interval."
+    )
+    group_share_max_heartbeat_interval_ms: int = key(
+        "group.share.max.heartbeat.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=1,
+        doc="Upper bound of a group's own interval.",
+    )
+    group_share_max_size: int = key(
+        "group.share.max.size", 200, Kind.INT, minimum=1, maximum=1000, doc="Members of a share group."
+    )
+    group_share_max_share_sessions: int = key(
+        "group.share.max.share.sessions", 2000, Kind.INT, minimum=1, doc="Share sessions kept at once."
+    )
+    share_coordinator_state_topic_num_partitions: int = key(
+        "share.coordinator.state.topic.num.partitions",
+        50,
+        Kind.INT,
+        minimum=1,
+        doc="Partitions of __share_group_state.",
+    )
+    share_coordinator_state_topic_replication_factor: int = key(
+        "share.coordinator.state.topic.replication.factor",
+        3,
+        Kind.SHORT,
+        minimum=1,
+        doc="Replicas of __share_group_state, fewer where there are fewer brokers.",
+    )
+    share_coordinator_state_topic_min_isr: int = key(
+        "share.coordinator.state.topic.min.isr",
+        2,
+        Kind.SHORT,
+        minimum=1,
+        doc="min.insync.replicas of __share_group_state.",
+    )
+    share_coordinator_state_topic_segment_bytes: int = key(
+        "share.coordinator.state.topic.segment.bytes",
+        100 * 1024 * 1024,
+        Kind.INT,
+        minimum=1,
+        doc="Segment size of __share_group_state.",
+    )
+    share_coordinator_write_timeout_ms: int = key(
+        "share.coordinator.write.timeout.ms", 5000, Kind.INT, minimum=1, doc="How long a write of share state may take."
+    )
+
+    offset_metadata_max_bytes: int = key(
+        "offset.metadata.max.bytes", 4096, Kind.INT, doc="Length of the note a commit may carry."
+    )
+    offsets_commit_timeout_ms: int = key(
+        "offsets.commit.timeout.ms", 5000, Kind.INT, minimum=1, doc="How long a commit may take."
+    )
+    offsets_retention_minutes: int = key(
+        "offsets.retention.minutes", 7 * 24 * 60, Kind.INT, minimum=1, doc="How long an empty group's offsets are kept."
+    )
+    offsets_retention_check_interval_ms: int = key(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        Kind.LONG,
+        minimum=1,
+        doc="How often stale offsets are looked for.",
+    )
+    offsets_topic_num_partitions: int = key(
+        "offsets.topic.num.partitions", 50, Kind.INT, minimum=1, doc="Partitions of __consumer_offsets."
+    )
+    offsets_topic_replication_factor: int = key(
+        "offsets.topic.replication.factor",
+        3,
+        Kind.SHORT,
+        minimum=1,
+        doc="Replicas of __consumer_offsets, fewer where there are fewer brokers.",
+    )
+    offsets_topic_segment_bytes: int = key(
+        "offsets.topic.segment.bytes", 100 * 1024 * 1024, Kind.INT, minimum=1, doc="Segment size of __consumer_offsets."
+    )

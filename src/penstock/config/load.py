@@ -1,0 +1,165 @@
+"""From files, environment and flags to a `BrokerConfig`: a flag wins over the environment, that over the file.
+
+A key nobody knows is refused with the nearest name that exists; every error names the place, the key, the value and
+what is allowed.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
+from penstock.config.foreign import guards, unused
+from penstock.config.key import nearest
+from penstock.model.generated_errors import InvalidConfig
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+WHITE = " \t\f"
+
+
+class ConfigFault(Exception):
+    """A configuration that cannot be used; the message is for whoever wrote it."""
+
+
+def load(*, file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> BrokerConfig:
+    """The config those sources make. `warnings` on it lists what was accepted without effect."""
+    given: dict[str, str] = {}
+    warnings: list[str] = []
+    sources: list[tuple[str, Mapping[str, str]]] = []
+    if file is not None:
+        sources.append((str(file), read_file(file)))
+    sources.append(("the environment", read_environment(env, warnings)))
+    sources.append(("the command line", flags))
+    for place, settings in sources:
+        for written, text in settings.items():
+            name = ALIASES.get(written, written)
+            if accept(name, place, warnings):
+                check_value(name, text, place)
+                given[name] = text
+    try:
+        return BrokerConfig.from_settings(given, warnings=tuple(warnings))
+    except InvalidConfig as fault:
+        raise ConfigFault(str(fault)) from None
+
+
+def accept(name: str, place: str, warnings: list[str]) -> bool:
+    """Whether a name is a setting; one of Kafka's without effect here is noted, any other is refused."""
+    if name in BROKER_KEYS:
+        return True
+    if unused(name):
+        warnings.append(f"{place}: {name} has no effect in penstock")
+        return False
+    if guards(name):
+        raise ConfigFault(
+            f"{place}: {name} is not supported yet. It protects something, so penstock does not start without it: "
+            "remove the key once you know that you can do without"
+        )
+    raise ConfigFault(f"{place}: unknown key {name}{nearest(name, BROKER_KEYS)}")
+
+
+def check_value(name: str, text: str, place: str) -> None:
+    try:
+        BROKER_KEYS[name].read(text)
+    except InvalidConfig as fault:
+        raise ConfigFault(f"{place}: {fault}") from None
+
+
+def read_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """Settings named PENSTOCK_LOG_RETENTION_MS and the like.
+
+    Other programs may own variables with that prefix, so one that is no setting is only noted.
+    """
+    names = {declared.environment: name for name, declared in BROKER_KEYS.items()}
+    names |= {ENVIRONMENT_PREFIX + alias.upper().replace(".", "_"): name for alias, name in ALIASES.items()}
+    found: dict[str, str] = {}
+    for variable in sorted(env):
+        if variable in names:
+            found[names[variable]] = env[variable]
+        elif variable.startswith(ENVIRONMENT_PREFIX):
+            warnings.append(f"the environment: {variable} is no setting{nearest(variable, names)}")
+    return found
+
+
+def read_file(file: Path) -> dict[str, str]:
+    """The settings in a TOML file, or in one of Java's properties when its name ends so."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigFault(f"{file}: cannot be read: {fault}") from None
+    if file.suffix == ".properties":
+        return dict(read_properties(text))
+    return read_toml(file, text)
+
+
+def read_toml(file: Path, text: str) -> dict[str, str]:
+    import tomllib  # takes longer to import than most starts need it
+
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise ConfigFault(f"{file}: not TOML: {fault}") from None
+    return dict(flatten(file, "", tree))
+
+
+def flatten(file: Path, prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Dotted names out of nested tables: `[log.retention] ms = 1`, `log.retention.ms = 1`, `"log.retention.ms" = 1`."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        match value:
+            case dict():
+                yield from flatten(file, f"{path}.", cast("Mapping[str, Any]", value))
+            case bool():
+                yield path, "true" if value else "false"
+            case str() | int() | float():
+                yield path, str(value)
+            case list():
+                yield path, ",".join(str(item) for item in cast("list[object]", value))
+            case _:
+                raise ConfigFault(f"{file}: {path} has a {type(value).__name__}, which no setting takes")
+
+
+def read_properties(text: str) -> Iterator[tuple[str, str]]:
+    """Keys and values of Java's properties format: comments, continued lines, escapes, `=`, `:` or space between."""
+    for line in logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=:" + WHITE:
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(WHITE)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(WHITE)
+        yield unescape(line[:end]), unescape(rest)
+
+
+def logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = raw.lstrip(WHITE)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            pending += line[:-1]
+            continue
+        yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] != "\\" or at + 1 == len(text):
+            out.append(text[at])
+            at += 1
+        elif text[at + 1] == "u" and len(text) >= at + 6:
+            out.append(chr(int(text[at + 2 : at + 6], 16)))
+            at += 6
+        else:
+            out.append(ESCAPES.get(text[at + 1], text[at + 1]))
+            at += 2
+    return "".join(out)

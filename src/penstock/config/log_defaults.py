@@ -1,0 +1,216 @@
+"""The broker's own log settings: where the data is, what tends it, and the defaults of every topic."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config.key import DOUBLE_MAX, LONG_MAX, Kind, Mode, Value, key
+from penstock.config.log import FLUSH_POLICIES, RETENTION_HOURS_DEFAULT, TOPIC_KEYS
+
+LIVE = Mode.CLUSTER_WIDE
+
+
+def default_of(topic_name: str, name: str, *, unset: bool = False) -> Any:
+    """The broker's key that stands behind a topic's: same kind, same rule. `unset` leaves it to the next synonym."""
+    topic_key = TOPIC_KEYS[topic_name]
+    default: Value = None if unset else topic_key.default
+    return key(
+        name,
+        default,
+        topic_key.kind,
+        minimum=None if unset else topic_key.minimum,
+        maximum=topic_key.maximum,
+        also=topic_key.also,
+        choices=topic_key.choices,
+        as_set=topic_key.as_set,
+        mode=LIVE,
+        doc=f"Default of a topic's {topic_name}. {topic_key.doc}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class LogDefaults:
+    """Settings of all logs of a broker."""
+
+    __slots__ = ()
+
+    log_dirs: tuple[str, ...] | None = key(
+        "log.dirs", None, Kind.LIST, doc="Directories that hold the data, several to spread it over disks."
+    )
+    log_dir: str = key("log.dir", "penstock-data", Kind.STRING, doc="The data directory where log.dirs is not set.")
+    num_recovery_threads_per_data_dir: int = key(
+        "num.recovery.threads.per.data.dir",
+        2,
+        Kind.INT,
+        minimum=1,
+        mode=LIVE,
+        doc="Threads that rescan a directory after an unclean stop.",
+    )
+    log_dir_failure_timeout_ms: int = key(
+        "log.dir.failure.timeout.ms",
+        30_000,
+        Kind.LONG,
+        minimum=1,
+        doc="How long a broker with a failed directory may take to say so before it stops.",
+    )
+
+    log_cleanup_policy: frozenset[str] = default_of("cleanup.policy", "log.cleanup.policy")
+    compression_gzip_level: int = default_of("compression.gzip.level", "compression.gzip.level")
+    compression_lz4_level: int = default_of("compression.lz4.level", "compression.lz4.level")
+    compression_type: str = default_of("compression.type", "compression.type")
+    compression_zstd_level: int = default_of("compression.zstd.level", "compression.zstd.level")
+    log_cleaner_delete_retention_ms: int = default_of("delete.retention.ms", "log.cleaner.delete.retention.ms")
+    log_segment_delete_delay_ms: int = default_of("file.delete.delay.ms", "log.segment.delete.delay.ms")
+    log_flush_policy: str = key(
+        "log.flush.policy",
+        "os",
+        Kind.STRING,
+        choices=FLUSH_POLICIES,
+        mode=LIVE,
+        doc=f"Default of a topic's flush. {TOPIC_KEYS['flush'].doc}",
+    )
+    log_flush_interval_messages: int = default_of("flush.messages", "log.flush.interval.messages")
+    log_flush_interval_ms: int | None = default_of("flush.ms", "log.flush.interval.ms", unset=True)
+    log_flush_scheduler_interval_ms: int = key(
+        "log.flush.scheduler.interval.ms",
+        LONG_MAX,
+        Kind.LONG,
+        doc="How often logs are looked at for a flush that is due; also the default of log.flush.interval.ms.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        Kind.INT,
+        minimum=0,
+        doc="How often recovery points are written down.",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        60_000,
+        Kind.INT,
+        minimum=0,
+        doc="How often log start offsets are written down.",
+    )
+    log_index_interval_bytes: int = default_of("index.interval.bytes", "log.index.interval.bytes")
+    log_index_size_max_bytes: int = default_of("segment.index.bytes", "log.index.size.max.bytes")
+    log_local_retention_bytes: int = default_of("local.retention.bytes", "log.local.retention.bytes")
+    log_local_retention_ms: int = default_of("local.retention.ms", "log.local.retention.ms")
+    log_message_timestamp_after_max_ms: int = default_of(
+        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"
+    )
+    log_message_timestamp_before_max_ms: int = default_of(
+        "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"
+    )
+    log_message_timestamp_type: str = default_of("message.timestamp.type", "log.message.timestamp.type")
+    log_preallocate: bool = default_of("preallocate", "log.preallocate")
+    log_retention_bytes: int = default_of("retention.bytes", "log.retention.bytes")
+    log_retention_check_interval_ms: int = key(
+        "log.retention.check.interval.ms",
+        300_000,
+        Kind.LONG,
+        minimum=1,
+        doc="How often logs are looked at for segments whose time is over.",
+    )
+    log_retention_hours: int = key(
+        "log.retention.hours",
+        RETENTION_HOURS_DEFAULT,
+        Kind.INT,
+        doc="How long records are kept, where neither log.retention.ms nor log.retention.minutes says so.",
+    )
+    log_retention_minutes: int | None = key(
+        "log.retention.minutes",
+        None,
+        Kind.INT,
+        doc="How long records are kept, where log.retention.ms does not say so.",
+    )
+    log_retention_ms: int | None = default_of("retention.ms", "log.retention.ms", unset=True)
+    log_roll_hours: int = key(
+        "log.roll.hours",
+        7 * 24,
+        Kind.INT,
+        minimum=1,
+        doc="Age at which a new segment is begun, where log.roll.ms does not say so.",
+    )
+    log_roll_ms: int | None = default_of("segment.ms", "log.roll.ms", unset=True)
+    log_roll_jitter_hours: int = key(
+        "log.roll.jitter.hours",
+        0,
+        Kind.INT,
+        minimum=0,
+        doc="Jitter of log.roll.hours, where log.roll.jitter.ms does not say so.",
+    )
+    log_roll_jitter_ms: int | None = default_of("segment.jitter.ms", "log.roll.jitter.ms", unset=True)
+    log_segment_bytes: int = default_of("segment.bytes", "log.segment.bytes")
+    message_max_bytes: int = default_of("max.message.bytes", "message.max.bytes")
+    min_insync_replicas: int = default_of("min.insync.replicas", "min.insync.replicas")
+    unclean_leader_election_enable: bool = default_of(
+        "unclean.leader.election.enable", "unclean.leader.election.enable"
+    )
+
+    log_cleaner_enable: bool = key(
+        "log.cleaner.enable", True, Kind.BOOLEAN, doc="Whether compacted topics are compacted at all."
+    )
+    log_cleaner_threads: int = key(
+        "log.cleaner.threads", 1, Kind.INT, minimum=0, mode=LIVE, doc="Threads that compact logs."
+    )
+    log_cleaner_backoff_ms: int = key(
+        "log.cleaner.backoff.ms",
+        15_000,
+        Kind.LONG,
+        minimum=0,
+        mode=LIVE,
+        doc="Pause of the cleaner after it found nothing to do.",
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        "log.cleaner.dedupe.buffer.size",
+        128 * 1024 * 1024,
+        Kind.LONG,
+        mode=LIVE,
+        doc="Memory for the table of last offsets by key, over all cleaner threads.",
+    )
+    log_cleaner_io_buffer_size: int = key(
+        "log.cleaner.io.buffer.size",
+        512 * 1024,
+        Kind.INT,
+        minimum=0,
+        mode=LIVE,
+        doc="Bytes the cleaner reads at once, over all cleaner threads.",
+    )
+    log_cleaner_io_buffer_load_factor: float = key(
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        Kind.DOUBLE,
+        mode=LIVE,
+        doc="How full the table of last offsets may become.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = key(
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE_MAX,
+        Kind.DOUBLE,
+        mode=LIVE,
+        doc="Ceiling on what the cleaner reads and writes.",
+    )
+    log_cleaner_max_compaction_lag_ms: int = default_of("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+    log_cleaner_min_compaction_lag_ms: int = default_of("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
+    log_cleaner_min_cleanable_ratio: float = default_of("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio")
+
+    log_files_open_max: int = key(
+        "log.files.open.max",
+        2048,
+        Kind.INT,
+        minimum=64,
+        doc="Segment and index files held open at once; the one unused longest is closed first.",
+    )
+    log_scrub_interval_ms: int = key(
+        "log.scrub.interval.ms",
+        7 * 24 * 3_600_000,
+        Kind.LONG,
+        minimum=1,
+        doc="How often every sealed segment is read again to find rot.",
+    )
+    log_scrub_max_bytes_per_second: int = key(
+        "log.scrub.max.bytes.per.second",
+        8 * 1024 * 1024,
+        Kind.LONG,
+        minimum=1,
+        doc="Ceiling on what the scrubber reads.",
+    )

@@ -1,0 +1,189 @@
+"""Where a broker listens, and how much it takes from whom."""
+
+from dataclasses import dataclass
+
+from penstock.config.key import INT_MAX, Kind, Mode, key
+from penstock.model.generated_errors import InvalidConfig
+
+PORT_MAX = 65535
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A place to listen at, or one to tell clients of."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def read_endpoint(key_name: str, text: str) -> Endpoint:
+    """An endpoint from NAME://HOST:PORT; an empty host is every interface."""
+    name, scheme, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not scheme or not name or not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise InvalidConfig(
+            f"Invalid value {text} for configuration {key_name}: an endpoint is NAME://HOST:PORT, "
+            f"such as PLAINTEXT://localhost:9092"
+        )
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return Endpoint(name=name.upper(), host=host, port=int(port))
+
+
+def check_endpoints(key_name: str, items: tuple[str, ...]) -> None:
+    names: set[str] = set()
+    for item in items:
+        name = read_endpoint(key_name, item).name
+        if name in names:
+            raise InvalidConfig(f"Invalid value {','.join(items)} for configuration {key_name}: {name} is there twice")
+        names.add(name)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class NetworkKeys:
+    """Settings of listeners, connections and quotas."""
+
+    __slots__ = ()
+
+    listeners: tuple[str, ...] = key(
+        "listeners",
+        ("PLAINTEXT://localhost:9092",),
+        Kind.LIST,
+        check=check_endpoints,
+        doc="Where to listen, as NAME://HOST:PORT. No host is every interface.",
+    )
+    advertised_listeners: tuple[str, ...] | None = key(
+        "advertised.listeners",
+        None,
+        Kind.LIST,
+        check=check_endpoints,
+        doc="Where clients are told to connect, when that differs from listeners.",
+    )
+    listener_security_protocol_map: str = key(
+        "listener.security.protocol.map",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        Kind.STRING,
+        doc="Which protection each listener has.",
+    )
+    inter_broker_listener_name: str | None = key(
+        "inter.broker.listener.name", None, Kind.STRING, doc="The listener that brokers use among themselves."
+    )
+    security_inter_broker_protocol: str = key(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        Kind.STRING,
+        choices=("PLAINTEXT",),
+        doc="Protection of the listener that brokers use among themselves.",
+    )
+    controller_listener_names: tuple[str, ...] = key(
+        "controller.listener.names",
+        (),
+        Kind.LIST,
+        doc="Listeners of a KRaft controller: there is none here, so listeners of these names are left out.",
+    )
+    insecure_listen: bool = key(
+        "insecure.listen",
+        False,
+        Kind.BOOLEAN,
+        doc="Allow an unprotected listener that other machines can reach.",
+    )
+    socket_send_buffer_bytes: int = key(
+        "socket.send.buffer.bytes", 100 * 1024, Kind.INT, doc="SO_SNDBUF of a connection; -1 leaves it to the system."
+    )
+    socket_receive_buffer_bytes: int = key(
+        "socket.receive.buffer.bytes",
+        100 * 1024,
+        Kind.INT,
+        doc="SO_RCVBUF of a connection; -1 leaves it to the system.",
+    )
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes", 100 * 1024 * 1024, Kind.INT, minimum=1, doc="The largest request that is read."
+    )
+    socket_listen_backlog_size: int = key(
+        "socket.listen.backlog.size", 50, Kind.INT, minimum=1, doc="Connections the system keeps before accept."
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms",
+        600_000,
+        Kind.LONG,
+        doc="A connection without a request for this long is closed; negative never.",
+    )
+    connections_frame_timeout_ms: int = key(
+        "connections.frame.timeout.ms",
+        30_000,
+        Kind.LONG,
+        minimum=1,
+        doc="How long a request may take to arrive from its first byte to its last.",
+    )
+    max_connections: int = key(
+        "max.connections", INT_MAX, Kind.INT, minimum=0, mode=Mode.CLUSTER_WIDE, doc="Connections open at once."
+    )
+    max_connections_per_ip: int = key(
+        "max.connections.per.ip",
+        INT_MAX,
+        Kind.INT,
+        minimum=0,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Connections open at once from one address.",
+    )
+    max_connections_per_ip_overrides: str = key(
+        "max.connections.per.ip.overrides",
+        "",
+        Kind.STRING,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Addresses with a bound of their own, as address:count,...",
+    )
+    max_connection_creation_rate: int = key(
+        "max.connection.creation.rate",
+        INT_MAX,
+        Kind.INT,
+        minimum=0,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Connections accepted per second.",
+    )
+    queued_max_requests: int = key(
+        "queued.max.requests", 500, Kind.INT, minimum=1, doc="Requests waiting at once before reading stops."
+    )
+    queued_max_request_bytes: int = key(
+        "queued.max.request.bytes", -1, Kind.LONG, doc="Bytes of waiting requests before reading stops; -1 is no bound."
+    )
+    request_timeout_ms: int = key(
+        "request.timeout.ms", 30_000, Kind.INT, doc="How long the broker waits for an answer of another."
+    )
+    max_request_partition_size_limit: int = key(
+        "max.request.partition.size.limit",
+        2000,
+        Kind.INT,
+        minimum=1,
+        doc="Partitions described in one DescribeTopicPartitions answer.",
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes", 55 * 1024 * 1024, Kind.INT, minimum=1024, doc="Bytes in one Fetch answer."
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        "max.incremental.fetch.session.cache.slots", 1000, Kind.INT, minimum=0, doc="Fetch sessions kept at once."
+    )
+    quota_window_num: int = key("quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a client quota looks at.")
+    quota_window_size_seconds: int = key(
+        "quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of a client quota."
+    )
+    controller_quota_window_num: int = key(
+        "controller.quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a quota on topic changes looks at."
+    )
+    controller_quota_window_size_seconds: int = key(
+        "controller.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that quota."
+    )
+    metrics_listener: str | None = key(
+        "metrics.listener", None, Kind.STRING, doc="HOST:PORT of /metrics, /healthz and /readyz; nothing where unset."
+    )

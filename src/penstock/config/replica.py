@@ -1,0 +1,97 @@
+"""How replicas follow their leaders."""
+
+from dataclasses import dataclass
+
+from penstock.config.key import LONG_MAX, Kind, Mode, key
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ReplicaKeys:
+    """Settings of replication."""
+
+    __slots__ = ()
+
+    default_replication_factor: int = key(
+        "default.replication.factor", 1, Kind.INT, doc="Replicas of a topic that does not say how many it wants."
+    )
+    num_replica_fetchers: int = key(
+        "num.replica.fetchers", 1, Kind.INT, minimum=1, mode=Mode.CLUSTER_WIDE, doc="Connections to each leader."
+    )
+    replica_fetch_backoff_ms: int = key(
+        "replica.fetch.backoff.ms", 1000, Kind.INT, minimum=0, doc="Pause after a fetch from a leader failed."
+    )
+    replica_fetch_max_bytes: int = key(
+        "replica.fetch.max.bytes", 1024 * 1024, Kind.INT, minimum=0, doc="Bytes asked for per partition."
+    )
+    replica_fetch_min_bytes: int = key(
+        "replica.fetch.min.bytes", 1, Kind.INT, doc="Bytes a leader waits for before it answers a follower."
+    )
+    replica_fetch_response_max_bytes: int = key(
+        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, Kind.INT, minimum=0, doc="Bytes in one answer."
+    )
+    replica_fetch_wait_max_ms: int = key(
+        "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest a leader keeps a follower waiting."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5000,
+        Kind.LONG,
+        doc="How often high watermarks are written down.",
+    )
+    replica_lag_time_max_ms: int = key(
+        "replica.lag.time.max.ms", 30_000, Kind.LONG, doc="A follower not caught up for this long leaves the ISR."
+    )
+    replica_socket_receive_buffer_bytes: int = key(
+        "replica.socket.receive.buffer.bytes", 64 * 1024, Kind.INT, doc="SO_RCVBUF of a connection to a leader."
+    )
+    replica_socket_timeout_ms: int = key(
+        "replica.socket.timeout.ms", 30_000, Kind.INT, doc="How long a follower waits for its leader's answer."
+    )
+    replication_quota_window_num: int = key(
+        "replication.quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a replication throttle looks at."
+    )
+    replication_quota_window_size_seconds: int = key(
+        "replication.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that throttle."
+    )
+    leader_replication_throttled_rate: int = key(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        Kind.LONG,
+        minimum=0,
+        mode=Mode.PER_BROKER,
+        doc="Bytes per second served to throttled followers.",
+    )
+    follower_replication_throttled_rate: int = key(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        Kind.LONG,
+        minimum=0,
+        mode=Mode.PER_BROKER,
+        doc="Bytes per second fetched for throttled replicas.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        Kind.LONG,
+        minimum=0,
+        mode=Mode.PER_BROKER,
+        doc="Bytes per second when partitions move between directories.",
+    )
+    auto_leader_rebalance_enable: bool = key(
+        "auto.leader.rebalance.enable", True, Kind.BOOLEAN, doc="Whether leadership returns to the preferred replica."
+    )
+    leader_imbalance_check_interval_seconds: int = key(
+        "leader.imbalance.check.interval.seconds", 300, Kind.LONG, minimum=1, doc="How often that is looked at."
+    )
+    controlled_shutdown_enable: bool = key(
+        "controlled.shutdown.enable",
+        True,
+        Kind.BOOLEAN,
+        doc="Whether a stopping broker hands its partitions over first.",
+    )
+    broker_session_timeout_ms: int = key(
+        "broker.session.timeout.ms", 9000, Kind.INT, doc="A broker unheard of for this long has lost its partitions."
+    )
+    broker_heartbeat_interval_ms: int = key(
+        "broker.heartbeat.interval.ms", 2000, Kind.INT, doc="How often a broker says that it lives."
+    )
