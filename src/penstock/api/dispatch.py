@@ -124,7 +124,8 @@ class Dispatcher:
 
     def _account(self, api: BoundApi, context: RequestContext, began_s: float) -> None:
         took_s = self._clock.monotonic() - began_s
-        api.durations[context.api_version].add(int(took_s * 1e6))
+        version = context.api_version
+        (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
         if self.request_quota is not None:
             context.throttle_ms = max(context.throttle_ms, self.request_quota(context.client_id, took_s))
         if context.throttle_ms:

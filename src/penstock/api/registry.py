@@ -13,6 +13,7 @@ from typing import Any
 from penstock.net.connection import Connection
 from penstock.net.reply import Buffer, Pending
 from penstock.observe.counters import RequestCounters
+from penstock.observe.histogram import Histogram
 from penstock.wire.api.table import TABLE
 
 Answer = Any
@@ -80,7 +81,13 @@ class BoundApi:
         self.version_min = api.versions.start
         self.version_max = api.versions[-1]
         self.flexible_from = entry.flexible_from if entry.flexible_from is not None else 1 << 15
-        self.durations = [counters.row(api.key, version) for version in range(self.version_max + 1)]
+        self.durations: list[Histogram | None] = [None] * (self.version_max + 1)
+        self._counters = counters
+
+    def duration(self, version: int) -> Histogram:
+        """Where the durations of one version are counted, from its first request on."""
+        row = self.durations[version] = self._counters.row(self.key, version)
+        return row
 
 
 class Registry:
