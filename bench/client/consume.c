@@ -61,7 +61,7 @@ int consume_mode(const struct options *options) {
     for (int partition = 0; partition < options->partitions; partition++)
         rd_kafka_consume_stop(topic, partition);
 
-    double elapsed = (double)(tally.last_ns - tally.first_ns) / 1e9;
+    double elapsed = (double)(tally.last_ns - tally.first_ns + 1) / 1e9;
     printf("{\"mode\":\"consume\",\"messages\":%lld,\"bytes\":%lld,\"seconds\":%.6f,\"first_ms\":%.3f,"
            "\"messages_per_second\":%.1f,\"mb_per_second\":%.3f}\n",
            (long long)tally.messages, (long long)tally.bytes, elapsed, (double)(tally.first_ns - began) / 1e6,

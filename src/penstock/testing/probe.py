@@ -19,6 +19,18 @@ def speaks_kafka(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
     return answer is not None and len(answer) >= 2 and answer[:2] == b"\0\0"
 
 
+def api_versions(host: str, port: int, timeout_seconds: float = 2.0) -> dict[int, range]:
+    """The versions the broker offers of each API, by key; empty when it does not answer."""
+    answer = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    if answer is None or len(answer) < 6 or answer[:2] != b"\0\0":
+        return {}
+    (count,) = struct.unpack_from(">i", answer, 2)
+    if not 0 <= count <= (len(answer) - 6) // 6:
+        return {}
+    offers = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * count])
+    return {key: range(lowest, highest + 1) for key, lowest, highest in offers}
+
+
 def has_brokers(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
     """Whether Metadata version 1 names at least one live broker.
 

@@ -1,0 +1,68 @@
+"""Runs a scenario on every side in turn and reads what it cost the broker."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from bench.client_program import run_client
+from bench.samples import Sample
+from bench.sides import Side
+from bench.works import Scenario, Step
+from penstock.testing.processes import Usage
+
+MEGABYTE = 1e6
+GIGABYTE = 1e9
+
+
+def run_scenario(scenario: Scenario, sides: Sequence[Side], say: Callable[[str], None]) -> Iterator[Sample]:
+    """Warm rounds, then counted ones; the side that begins changes from round to round."""
+    for number in range(-scenario.warm_rounds, scenario.rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            for sample in _run_round(scenario, number, side):
+                say(line(sample))
+                if number >= 0:
+                    yield sample
+
+
+def _run_round(scenario: Scenario, number: int, side: Side) -> Iterator[Sample]:
+    topic = f"bench-{scenario.name}-{number + scenario.warm_rounds}"
+    side.create_topics([topic], partitions=1)
+    for step in scenario.steps:
+        yield Sample(work=step.work, side=side.name, round=number, values=run_step(step, side, topic))
+    side.delete_topics([topic])
+
+
+def run_step(step: Step, side: Side, topic: str) -> dict[str, float]:
+    """The client's figures and the broker's cost around them."""
+    return costed(side, lambda: run_client(step.mode, side.bootstrap, topic, *step.arguments))
+
+
+def costed(side: Side, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Add the processor time the broker spent on a work, and its memory after it."""
+    # Dirty pages of the work before would throttle this one: one would judge the disk.
+    os.sync()
+    before = side.usage()
+    values = work()
+    after = side.usage()
+    return {**values, **cost(before, after, values)}
+
+
+def cost(before: Usage, after: Usage, values: dict[str, float]) -> dict[str, float]:
+    cpu_seconds = after.cpu_seconds - before.cpu_seconds
+    return {
+        "cpu_seconds": cpu_seconds,
+        "cpu_seconds_per_gb": cpu_seconds / (values["bytes"] / GIGABYTE),
+        "cpu_us_per_message": cpu_seconds * 1e6 / values["messages"],
+        "resident_mb": after.resident_bytes / MEGABYTE,
+        "resident_mb_peak": after.resident_bytes_peak / MEGABYTE,
+    }
+
+
+def line(sample: Sample) -> str:
+    """One execution for the person who watches; rounds below 0 are warm ones."""
+    shown = ("messages_per_second", "mb_per_second", "ms_p50", "ms_p99", "ms_p999", "cpu_seconds_per_gb", "resident_mb")
+    figures = "  ".join(f"{name}={sample.values[name]:,.2f}" for name in shown if name in sample.values)
+    state = "warm" if sample.round < 0 else f"round {sample.round + 1}"
+    return f"{time.strftime('%H:%M:%S')} {sample.work:24} {sample.side:8} {state:8} {figures}"

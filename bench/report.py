@@ -1,0 +1,89 @@
+"""RESULTS.md from the figures of a run."""
+
+from __future__ import annotations
+
+from bench.samples import Results, Spread
+from bench.targets import ROWS, Finding, Row, find
+
+HEAD = """# Results of the benchmark
+
+penstock and Apache Kafka under the same load on the same machine, alternating in one run. Written by the benchmark
+itself; do not edit. Timings of a shared machine scatter, so the ratios within one run are what counts; the figures in
+brackets are the lowest and the highest round.
+"""
+
+METHOD = """## How
+
+- One partition, one broker, loopback, default settings on both sides; a fresh topic for each work and round.
+- Both brokers run during the whole comparison; the works alternate between them, and so does who begins.
+- `sync` before every work, so that nobody pays for the dirty pages of the work before.
+- Warm rounds come first and are not counted: one for each work, four for one-record requests.
+- Figures are medians of the counted rounds.
+- Broker CPU is utime + stime of the broker's process tree from /proc around a work, per 10^9 bytes of payload.
+- librdkafka: linger.ms=5, batch.size=1000000, queue.buffering.max.messages=500000; fetch.message.max.bytes=4000000,
+  queued.min.messages=1000000; latency works with linger.ms=0. 5 million messages of 100 B, 1.5 million of 1 KB.
+- One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
+- End to end: one process sends and reads with one monotonic clock; the first second is not counted.
+- Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
+- A ratio is penstock over Apache Kafka, except where the target says otherwise.
+"""
+
+
+def render(results: Results) -> str:
+    findings = [finding for row in ROWS if (finding := find(row, results)) and (finding.kafka or finding.penstock)]
+    parts = [HEAD, _summary(findings), _table(findings), _notes(results), _where(results), METHOD, _reproduce(results)]
+    return "\n".join(part for part in parts if part)
+
+
+def _summary(findings: list[Finding]) -> str:
+    judged = [finding for finding in findings if finding.reached is not None]
+    missed = [finding.row.title for finding in judged if not finding.reached]
+    text = f"{len(judged) - len(missed)} of {len(judged)} targets reached."
+    if missed:
+        text += " Missed: " + "; ".join(missed) + "."
+    return text + "\n"
+
+
+def _table(findings: list[Finding]) -> str:
+    lines = [
+        "| work | unit | Apache Kafka | penstock | ratio | target | reached |",
+        "|---|---|---:|---:|---:|---|---|",
+    ]
+    for finding in findings:
+        row = finding.row
+        cells = [
+            row.title,
+            row.unit,
+            _figure(row, finding.kafka),
+            _figure(row, finding.penstock),
+            "-" if finding.ratio is None else f"{finding.ratio:.2f}x",
+            row.target or "-",
+            {None: "-", True: "yes", False: "**no**"}[finding.reached],
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(row: Row, spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    median, lowest, highest = (
+        f"{value * row.scale:,.{row.digits}f}" for value in (spread.median, spread.lowest, spread.highest)
+    )
+    return median if spread.rounds == 1 else f"{median} ({lowest}..{highest})"
+
+
+def _notes(results: Results) -> str:
+    return "".join(f"- {note}\n" for note in results.notes)
+
+
+def _where(results: Results) -> str:
+    lines = ["## Where and when", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in results.machine.items()]
+    lines.append(f"| when | {results.began}, {results.seconds / 60:.0f} minutes |")
+    return "\n".join(lines) + "\n"
+
+
+def _reproduce(results: Results) -> str:
+    kind = "the whole benchmark" if results.complete else "a part of the benchmark, or small sizes"
+    return f"## Again\n\n    {results.command}\n\nThis was {kind}. Raw figures: .cache/bench/.\n"

@@ -1,0 +1,76 @@
+"""What a run measures: plain numbers, each with its work, side and round.
+
+They are kept as JSON, so that a report can be made anew without measuring.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+KAFKA = "kafka"
+PENSTOCK = "penstock"
+SIDES = (KAFKA, PENSTOCK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One execution of one work on one side."""
+
+    work: str
+    side: str
+    round: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The median of several rounds and how far they lie apart."""
+
+    median: float
+    lowest: float
+    highest: float
+    rounds: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Results:
+    """Everything one run found out."""
+
+    machine: Mapping[str, str]
+    began: str
+    command: str
+    complete: bool
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list[str])
+    samples: list[Sample] = field(default_factory=list[Sample])
+
+    def spread(self, work: str, side: str, metric: str) -> Spread | None:
+        """The rounds of one figure, or None when it was not measured."""
+        found = [
+            sample.values[metric]
+            for sample in self.samples
+            if sample.work == work and sample.side == side and metric in sample.values
+        ]
+        if not found:
+            return None
+        return Spread(median=statistics.median(found), lowest=min(found), highest=max(found), rounds=len(found))
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        # One by one: what was found stays when a later round fails.
+        for sample in samples:
+            self.samples.append(sample)
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> Results:
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        samples = [Sample(**sample) for sample in stored.pop("samples")]
+        return Results(samples=samples, **stored)

@@ -1,0 +1,87 @@
+"""The two brokers of a comparison behind one face."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.samples import KAFKA, PENSTOCK
+from penstock.testing.apache_kafka import ApacheKafka
+from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.probe import has_brokers
+from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage, usage
+
+ADMIN_SECONDS_MAX = 120
+READY_SECONDS_MAX = 60
+POLL_SECONDS = 0.005
+
+
+@dataclass(slots=True, kw_only=True)
+class Side:
+    """One broker with the same knobs whichever it is; ``ready_seconds`` belongs to its last start."""
+
+    name: str
+    broker: ApacheKafka | PenstockProcess
+    ready_seconds: float = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def start(self) -> None:
+        """Start it; ready means that Metadata names the broker, the same question on both sides."""
+        self.broker.start()
+        answered = time.perf_counter()
+        deadline = Deadline(READY_SECONDS_MAX)
+        while not has_brokers(LOOPBACK, self.broker.port):
+            if deadline.passed:
+                raise ProcessFailed(f"{self.name}: Metadata names no broker\n{self.broker.tail()}")
+            time.sleep(POLL_SECONDS)
+        self.ready_seconds = self.broker.start_seconds + time.perf_counter() - answered
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+    def usage(self) -> Usage:
+        return usage(self.broker.pid)
+
+    def create_topics(self, names: Sequence[str], partitions: int) -> None:
+        admin = self._admin()
+        topics = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
+        for answer in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
+            answer.result(ADMIN_SECONDS_MAX)
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        admin = self._admin()
+        for answer in admin.delete_topics(list(names), request_timeout=ADMIN_SECONDS_MAX).values():
+            answer.result(ADMIN_SECONDS_MAX)
+
+    def _admin(self) -> AdminClient:
+        # A client for each call: one that stays open would talk to the broker while it is being measured.
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+
+
+@contextlib.contextmanager
+def fresh_side(name: str, data_root: Path) -> Iterator[Side]:
+    """A broker that has never run, not started yet; stopped and removed at the end."""
+    data_root.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data_root))
+    broker: ApacheKafka | PenstockProcess
+    if name == KAFKA:
+        broker = ApacheKafka(heap="1g", folder=folder)
+    else:
+        assert name == PENSTOCK, name
+        broker = PenstockProcess(data=folder / "data")
+    try:
+        yield Side(name=name, broker=broker)
+    finally:
+        broker.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,162 @@
+"""The table of a report: which figure of which work, and what it has to reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.samples import KAFKA, PENSTOCK, Results, Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure of both sides. A ratio is penstock over the other: Apache Kafka, or another work of penstock."""
+
+    work: str
+    title: str
+    metric: str
+    unit: str
+    digits: int = 0
+    scale: float = 1.0
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+    absolute_max: float | None = None
+    against_work: str | None = None
+
+    @property
+    def target(self) -> str:
+        parts: list[str] = []
+        if self.ratio_min is not None:
+            parts.append(f">= {self.ratio_min:g}x" + (" our own plain" if self.against_work else ""))
+        if self.ratio_max is not None:
+            parts.append(f"<= {self.ratio_max:g}x")
+        if self.absolute_max is not None:
+            parts.append(f"<= {self.absolute_max:g} {self.unit}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A row with its figures filled in; ``reached`` is None where there is no target or nothing to judge by."""
+
+    row: Row
+    kafka: Spread | None
+    penstock: Spread | None
+    ratio: float | None
+    reached: bool | None
+
+
+def find(row: Row, results: Results) -> Finding:
+    kafka = results.spread(row.work, KAFKA, row.metric)
+    penstock = results.spread(row.work, PENSTOCK, row.metric)
+    other = results.spread(row.against_work, PENSTOCK, row.metric) if row.against_work else kafka
+    ratio = penstock.median / other.median if penstock and other and other.median else None
+    return Finding(row=row, kafka=kafka, penstock=penstock, ratio=ratio, reached=_reached(row, penstock, ratio))
+
+
+def _reached(row: Row, penstock: Spread | None, ratio: float | None) -> bool | None:
+    if penstock is None or not row.target:
+        return None
+    verdicts: list[bool] = []
+    if row.absolute_max is not None:
+        verdicts.append(penstock.median * row.scale <= row.absolute_max)
+    if row.ratio_min is not None or row.ratio_max is not None:
+        if ratio is None:
+            return None
+        verdicts.append(row.ratio_min is None or ratio >= row.ratio_min)
+        verdicts.append(row.ratio_max is None or ratio <= row.ratio_max)
+    return all(verdicts)
+
+
+def _rate(work: str, title: str, ratio_min: float | None = None) -> Row:
+    return Row(
+        work=work, title=title, metric="messages_per_second", unit="k msg/s", scale=1e-3, digits=1, ratio_min=ratio_min
+    )
+
+
+def _bandwidth(work: str, title: str, ratio_min: float | None = None) -> Row:
+    return Row(work=work, title=title, metric="mb_per_second", unit="MB/s", ratio_min=ratio_min)
+
+
+def _cpu(work: str, title: str, ratio_max: float | None = None) -> Row:
+    return Row(
+        work=work,
+        title=f"{title}: broker CPU",
+        metric="cpu_seconds_per_gb",
+        unit="CPU s/GB",
+        digits=2,
+        ratio_max=ratio_max,
+    )
+
+
+def _latency(
+    work: str, title: str, *, p99_ratio_max: float | None = None, p99_max: float | None = None
+) -> tuple[Row, ...]:
+    p50, p999, slowest = (
+        Row(work=work, title=f"{title}: {label}", metric=metric, unit="ms", digits=2)
+        for label, metric in (("p50", "ms_p50"), ("p99.9", "ms_p999"), ("slowest", "ms_max"))
+    )
+    p99 = Row(
+        work=work,
+        title=f"{title}: p99",
+        metric="ms_p99",
+        unit="ms",
+        digits=2,
+        ratio_max=p99_ratio_max,
+        absolute_max=p99_max,
+    )
+    return (p50, p99, p999, slowest)
+
+
+def _requests(work: str, title: str, ratio_min: float | None = None) -> tuple[Row, ...]:
+    return (
+        _rate(work, title, ratio_min),
+        Row(work=work, title=f"{title}: broker CPU each", metric="cpu_us_per_message", unit="us", digits=1),
+    )
+
+
+def _memory(work: str, title: str, absolute_max: float | None, metric: str = "resident_mb") -> Row:
+    return Row(work=work, title=title, metric=metric, unit="MB", absolute_max=absolute_max)
+
+
+def _ready(work: str, title: str, absolute_max: float | None) -> Row:
+    return Row(work=work, title=title, metric="ready_seconds", unit="s", digits=2, absolute_max=absolute_max)
+
+
+ROWS: tuple[Row, ...] = (
+    _rate("produce-100", "produce 100 B", 1.5),
+    _cpu("produce-100", "produce 100 B", 0.25),
+    _bandwidth("produce-1k", "produce 1 KB", 1.8),
+    _cpu("produce-1k", "produce 1 KB", 0.35),
+    _bandwidth("produce-1k-lz4", "produce 1 KB, lz4", 1.0),
+    _cpu("produce-1k-lz4", "produce 1 KB, lz4"),
+    _rate("consume-100", "consume 100 B", 1.0),
+    _cpu("consume-100", "consume 100 B", 0.4),
+    _bandwidth("consume-1k", "consume 1 KB", 1.2),
+    _cpu("consume-1k", "consume 1 KB", 0.6),
+    *_requests("requests-8x8", "one-record requests, 8 connections x 8 in flight", 1.5),
+    *_requests("requests-1x1", "one-record requests, one at a time"),
+    *_latency("latency-1000", "end to end at 1,000 msg/s", p99_ratio_max=0.3),
+    *_latency("latency-10000", "end to end at 10,000 msg/s", p99_max=10),
+    _rate("produce-100-plain", "produce 100 B, acks=1 (beside the next)"),
+    Row(
+        work="produce-100-idempotent",
+        title="produce 100 B, idempotent",
+        metric="messages_per_second",
+        unit="k msg/s",
+        scale=1e-3,
+        digits=1,
+        ratio_min=0.9,
+        against_work="produce-100-plain",
+    ),
+    _bandwidth("java-produce", "Java ProducerPerformance, 1 KB, default settings"),
+    _cpu("java-produce", "Java ProducerPerformance"),
+    _bandwidth("java-consume", "Java ConsumerPerformance, 1 KB, default settings"),
+    _cpu("java-consume", "Java ConsumerPerformance"),
+    _memory("start-empty", "resident memory, idle", 60),
+    _memory("memory-after", "resident memory after the run", 150),
+    _memory("memory-after", "resident memory, peak of the run", None, "resident_mb_peak"),
+    _ready("start-empty", "ready to serve, empty", 0.5),
+    _ready("start-partitions", "ready to serve, 1,000 partitions, after a clean stop", 2),
+    _ready("partitions-many", "ready to serve, 10,000 partitions, after a clean stop", None),
+    _memory("partitions-many", "resident memory, 10,000 partitions, all served", 400),
+)

@@ -1,0 +1,119 @@
+"""The works of a run: what is sent, how often, and at which size.
+
+A scenario is a list of steps on one fresh topic; a step is one execution of the load program. Warm rounds are
+executed on both sides and not counted: the JVM compiles its hot paths while they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One execution of the load program; its figures are stored under ``work``."""
+
+    work: str
+    mode: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Steps on one topic, which is made anew for every round and side."""
+
+    name: str
+    steps: tuple[Step, ...]
+    warm_rounds: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is sent: enough for seconds of work, or just enough to see that all of it functions."""
+
+    messages_100b: int
+    messages_1kb: int
+    request_seconds: int
+    request_warm_rounds: int
+    latency_seconds: int
+    rounds: int
+    warm_rounds: int
+    partitions_restart: int
+    partitions_many: int
+    java_messages_1kb: int
+
+
+FULL = Sizes(
+    messages_100b=5_000_000,
+    messages_1kb=1_500_000,
+    request_seconds=4,
+    request_warm_rounds=4,
+    latency_seconds=8,
+    rounds=3,
+    warm_rounds=1,
+    partitions_restart=1_000,
+    partitions_many=10_000,
+    java_messages_1kb=1_000_000,
+)
+QUICK = Sizes(
+    messages_100b=200_000,
+    messages_1kb=50_000,
+    request_seconds=1,
+    request_warm_rounds=1,
+    latency_seconds=1,
+    rounds=1,
+    warm_rounds=0,
+    partitions_restart=100,
+    partitions_many=500,
+    java_messages_1kb=50_000,
+)
+
+
+def produce(work: str, messages: int, size: int, *arguments: str) -> Step:
+    return Step(
+        work=work,
+        mode="produce",
+        arguments=("--messages", str(messages), "--size", str(size), "--acks", "1", *arguments),
+    )
+
+
+def consume(work: str, messages: int) -> Step:
+    return Step(work=work, mode="consume", arguments=("--messages", str(messages)))
+
+
+def requests(work: str, connections: int, in_flight: int, seconds: int) -> Step:
+    counts = ("--connections", str(connections), "--in-flight", str(in_flight))
+    return Step(work=work, mode="requests", arguments=(*counts, "--seconds", str(seconds), "--size", "100"))
+
+
+def latency(work: str, rate: int, seconds: int) -> Step:
+    return Step(work=work, mode="latency", arguments=("--rate", str(rate), "--seconds", str(seconds), "--size", "100"))
+
+
+def scenarios(sizes: Sizes) -> tuple[Scenario, ...]:
+    """All works of the comparison, in the order they run."""
+    small, large = sizes.messages_100b, sizes.messages_1kb
+    plain_and_idempotent = (
+        produce("produce-100-plain", small, 100),
+        produce("produce-100-idempotent", small, 100, "--idempotent"),
+    )
+    return (
+        _scenario("100b", sizes, produce("produce-100", small, 100), consume("consume-100", small)),
+        _scenario("1kb", sizes, produce("produce-1k", large, 1000), consume("consume-1k", large)),
+        _scenario("lz4", sizes, produce("produce-1k-lz4", large, 1000, "--compression", "lz4")),
+        _scenario("idempotent", sizes, *plain_and_idempotent),
+        Scenario(
+            name="requests",
+            steps=(requests("requests-8x8", 8, 8, sizes.request_seconds),),
+            warm_rounds=sizes.request_warm_rounds,
+            rounds=sizes.rounds,
+        ),
+        _scenario("request", sizes, requests("requests-1x1", 1, 1, sizes.request_seconds)),
+        _scenario("latency-1000", sizes, latency("latency-1000", 1_000, sizes.latency_seconds)),
+        _scenario("latency-10000", sizes, latency("latency-10000", 10_000, sizes.latency_seconds)),
+    )
+
+
+def _scenario(name: str, sizes: Sizes, *steps: Step) -> Scenario:
+    return Scenario(name=name, steps=steps, warm_rounds=sizes.warm_rounds, rounds=sizes.rounds)
