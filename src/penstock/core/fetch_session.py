@@ -1,0 +1,331 @@
+"""Fetch sessions: a reader names its partitions once and then only what changes, and is answered likewise.
+
+A reader of a thousand quiet partitions would otherwise send and receive all thousand at each poll. A session remembers
+what the reader asked and what it was last told; the next answer leaves out whatever would say nothing new.
+
+Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
+shell settles one when it has looked and found nothing, and stirs it when its log moves.
+
+Requests carry a session id and an epoch:
+
+    id 0, epoch 0     a full request that asks for a session
+    any id, epoch -1  a full request without one; the session named, if any, is closed
+    id n, epoch 0     close session n and ask for a new one
+    id n, epoch k     the k-th incremental request of session n; k wraps from 2^31 - 1 to 1
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+
+NO_SESSION = 0
+EPOCH_INITIAL = 0
+EPOCH_FINAL = -1
+EPOCH_MAX = 2**31 - 1
+SESSION_ID_MAX = 2**31 - 1
+IDLE_MS_BEFORE_EVICTION = 120_000
+"""A session is safe from being replaced by a bigger one for this long, and stale when unused for longer."""
+
+PartitionKey = tuple[object, int]
+"""Topic (its id as bytes or its name, as the request has it) and partition index."""
+
+
+def epoch_after(epoch: int) -> int:
+    """Epochs of a session go 1, 2, ... and wrap to 1: 0 and -1 have meanings of their own."""
+    if epoch < 0:
+        return EPOCH_FINAL
+    return 1 if epoch == EPOCH_MAX else epoch + 1
+
+
+class FetchPartition:
+    """What a reader asks of one partition, and what it was last told of it."""
+
+    __slots__ = (
+        "bytes_max",
+        "fetch_offset",
+        "fetched_epoch",
+        "follower_log_start",
+        "high_watermark",
+        "leader_epoch",
+        "log_start",
+        "partition",
+        "place",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: object,
+        partition: int,
+        fetch_offset: int,
+        bytes_max: int,
+        leader_epoch: int = -1,
+        follower_log_start: int = -1,
+        fetched_epoch: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.bytes_max = bytes_max
+        self.leader_epoch = leader_epoch
+        self.follower_log_start = follower_log_start
+        self.fetched_epoch = fetched_epoch
+        self.high_watermark = -1
+        self.log_start = -1
+        self.place: object | None = None
+        """The shell's own: the host it found for this partition, so that it looks once."""
+
+    @property
+    def key(self) -> PartitionKey:
+        return (self.topic, self.partition)
+
+    def ask(self, request: "FetchPartition") -> None:
+        """Take over the request's side; what the reader was told stays."""
+        self.fetch_offset = request.fetch_offset
+        self.bytes_max = request.bytes_max
+        self.leader_epoch = request.leader_epoch
+        self.follower_log_start = request.follower_log_start
+        self.fetched_epoch = request.fetched_epoch
+
+    def told(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
+        """Note what the reader is about to be told; False when it knows all of it and the answer may leave it out.
+
+        An error is always told, and the watermark forgotten with it, so that the recovery is told too.
+        """
+        news = failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
+        self.high_watermark = -1 if failed else high_watermark
+        self.log_start = log_start
+        return news
+
+    def is_news(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
+        """As `told`, without noting anything."""
+        return failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
+
+
+class FetchSession:
+    """The partitions of one reader, in the order in which they are to be served."""
+
+    __slots__ = (
+        "_partitions",
+        "active",
+        "by_topic_id",
+        "closed",
+        "created_ms",
+        "epoch",
+        "id",
+        "on_close",
+        "privileged",
+        "size",
+        "used_ms",
+    )
+
+    def __init__(self, id_: int, *, privileged: bool, by_topic_id: bool, now_ms: int) -> None:
+        self.id = id_
+        self.privileged = privileged
+        self.by_topic_id = by_topic_id
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        self.epoch = epoch_after(EPOCH_INITIAL)
+        self.size = 0
+        """Partitions when last used, which is what eviction goes by."""
+        self.closed = False
+        self._partitions: dict[PartitionKey, FetchPartition] = {}
+        self.active: dict[PartitionKey, FetchPartition] = {}
+        """Those that may have news, in the order in which they are to be served."""
+        self.on_close: Callable[[FetchSession, Iterable[FetchPartition]], None] | None = None
+        """Told of partitions that leave the session, also when it closes, so that the shell stops watching them."""
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __iter__(self) -> Iterator[FetchPartition]:
+        return iter(self._partitions.values())
+
+    def get(self, key: PartitionKey) -> FetchPartition | None:
+        return self._partitions.get(key)
+
+    def add(self, partition: FetchPartition) -> None:
+        key = (partition.topic, partition.partition)
+        self._partitions[key] = partition
+        self.active[key] = partition
+
+    def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Apply an incremental request: whatever it names has to be looked at again."""
+        partitions = self._partitions
+        active = self.active
+        for request in asked:
+            key = (request.topic, request.partition)
+            held = partitions.get(key)
+            if held is None:
+                partitions[key] = active[key] = request
+            else:
+                held.ask(request)
+                active[key] = held
+        gone: list[FetchPartition] = []
+        for key in forgotten:
+            held = partitions.pop(key, None)
+            if held is not None:
+                active.pop(key, None)
+                gone.append(held)
+        if gone and self.on_close is not None:
+            self.on_close(self, gone)
+
+    def settle(self, partition: FetchPartition) -> None:
+        """Nothing new there: leave it alone until it is stirred or asked for anew."""
+        self.active.pop((partition.topic, partition.partition), None)
+
+    def stir(self, partition: FetchPartition) -> None:
+        """Its log moved, or its host is gone: look again at the next poll."""
+        key = (partition.topic, partition.partition)
+        if self._partitions.get(key) is partition:
+            self.active[key] = partition
+
+    def served(self, partition: FetchPartition) -> None:
+        """It gave records: it goes to the end of the line, so that no partition starves behind a busy one."""
+        key = (partition.topic, partition.partition)
+        if self._partitions.pop(key, None) is not None:
+            self._partitions[key] = partition
+            self.active.pop(key, None)
+            self.active[key] = partition
+
+    def check_answer(self, request_epoch: int) -> None:
+        """An answer that waited is void when a later request of the session has been taken in the meantime."""
+        if self.epoch != epoch_after(request_epoch):
+            raise InvalidFetchSessionEpoch()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self.on_close is not None:
+                self.on_close(self, self._partitions.values())
+
+
+class FetchSessions:
+    """The sessions of one broker: at most `slots_max`, the stalest and then the smallest making room.
+
+    A newcomer may replace a session that has not been used for two minutes; or, when it is privileged (a follower) and
+    the other is not; or when it has at least as many partitions and the other is at least two minutes old.
+    """
+
+    __slots__ = ("_choose_id", "_sessions", "_stale", "evictions", "partitions_cached", "slots_max")
+
+    def __init__(self, slots_max: int, choose_id: Callable[[int], int]) -> None:
+        """`choose_id(bound)` gives a number below the bound; ids are chosen, not counted, so that none is guessed."""
+        self.slots_max = slots_max
+        self._choose_id = choose_id
+        self._sessions: dict[int, FetchSession] = {}
+        self._stale: list[tuple[int, int]] = []
+        """A heap of (last use as of its push, id); an entry whose session was used since is pushed again when met."""
+        self.evictions = 0
+        self.partitions_cached = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def resume(
+        self,
+        session_id: int,
+        epoch: int,
+        by_topic_id: bool,
+        asked: Iterable[FetchPartition],
+        forgotten: Iterable[PartitionKey],
+        now_ms: int,
+    ) -> FetchSession | None:
+        """The session of an incremental request, brought up to date and its epoch moved on.
+
+        None when the request forgot the last partition: the session is closed, and there is nothing to answer with.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFound()
+        if session.epoch != epoch:
+            raise InvalidFetchSessionEpoch()
+        if session.by_topic_id != by_topic_id:
+            raise FetchSessionTopicIdError()
+        session.update(asked, forgotten)
+        size = len(session)
+        if size == 0:
+            self._remove(session)
+            return None
+        if size != session.size:
+            self.partitions_cached += size - session.size
+            session.size = size
+        session.used_ms = now_ms
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        return session
+
+    def close(self, session_id: int) -> None:
+        """A full request that names a session closes it."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._remove(session)
+
+    def create(
+        self, partitions: Iterable[FetchPartition], *, privileged: bool, by_topic_id: bool, now_ms: int
+    ) -> FetchSession | None:
+        """A session for a full request that was answered; None when there is no room."""
+        listed = list(partitions)
+        if len(self._sessions) >= self.slots_max and not self._make_room(privileged, len(listed), now_ms):
+            return None
+        session = FetchSession(self._free_id(), privileged=privileged, by_topic_id=by_topic_id, now_ms=now_ms)
+        for partition in listed:
+            session.add(partition)
+        session.size = len(session)
+        self.partitions_cached += session.size
+        self._sessions[session.id] = session
+        heappush(self._stale, (now_ms, session.id))
+        return session
+
+    def _free_id(self) -> int:
+        while True:
+            id_ = 1 + self._choose_id(SESSION_ID_MAX)
+            if id_ not in self._sessions:
+                return id_
+
+    def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
+        victim = self._stalest()
+        if victim is None:
+            return False
+        if now_ms - victim.used_ms <= IDLE_MS_BEFORE_EVICTION:
+            victim = self._least_valuable(privileged)
+            if victim is None or (privileged, size, 0) < (victim.privileged, victim.size, victim.id):
+                return False
+        self._remove(victim)
+        self.evictions += 1
+        return True
+
+    def _stalest(self) -> FetchSession | None:
+        """The session longest unused. Amortised: each use since a push costs one more push, here and nowhere else."""
+        heap = self._stale
+        if len(heap) > 4 * self.slots_max + 64:
+            heap[:] = [(session.used_ms, session.id) for session in self._sessions.values()]
+            heapify(heap)
+        while heap:
+            used_ms, id_ = heap[0]
+            session = self._sessions.get(id_)
+            if session is None:
+                heappop(heap)
+            elif session.used_ms != used_ms:
+                heappop(heap)
+                heappush(heap, (session.used_ms, id_))
+            else:
+                return session
+        return None
+
+    def _least_valuable(self, privileged: bool) -> FetchSession | None:
+        """Sessions count as young until used at the age of two minutes; the young are only a follower's to replace."""
+        replaceable = (
+            session
+            for session in self._sessions.values()
+            if session.used_ms - session.created_ms > IDLE_MS_BEFORE_EVICTION or (privileged and not session.privileged)
+        )
+        return min(replaceable, key=lambda session: (session.privileged, session.size, session.id), default=None)
+
+    def _remove(self, session: FetchSession) -> None:
+        del self._sessions[session.id]
+        self.partitions_cached -= session.size
+        session.close()

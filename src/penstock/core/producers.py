@@ -1,0 +1,319 @@
+"""What a partition remembers of its producers, so that a retry is never written twice and a zombie never at all.
+
+Per producer: its epoch, its last five batches and the first offset of its open transaction. A batch is in one of four
+relations to that memory: next in sequence (append it), one of the five (answer as before), out of sequence, or fenced.
+
+The table is a function of the log: `record` and `record_marker` also replay it, and a snapshot is only a shorter way.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.model.generated_errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+
+BATCHES_KEPT = 5
+"""As many as a producer may have in flight; a retry older than that cannot be recognised."""
+
+SEQUENCE_MAX = 2**31 - 1
+PRODUCERS_MAX = 100_000
+"""Producers one partition remembers; beyond it the tenth that has been silent longest is forgotten."""
+
+RELOAD_GRACE_MS = 15 * 60 * 1000
+"""A producer found in the log at start is kept this long whatever its timestamps say: it may be about to retry."""
+
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already: the answer it got then is the answer it gets now."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerSnapshot(NamedTuple):
+    """One producer as Kafka's snapshot file has it, in its order of fields. No open transaction is -1."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    txn_first_offset: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction its marker has just ended; aborted ones go to the index that readers of committed data consult."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable: int
+
+
+class BatchSeen(NamedTuple):
+    """One of the last five batches."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+
+class ProducerEntry:
+    """What is known of one producer."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms", "timestamp", "txn_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: list[BatchSeen] = []
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.txn_first_offset = NO_OFFSET
+        self.seen_ms = -1
+
+    def snapshot(self, producer_id: int) -> ProducerSnapshot:
+        last = self.batches[-1] if self.batches else None
+        return ProducerSnapshot(
+            producer_id=producer_id,
+            epoch=self.epoch,
+            last_sequence=last.last_sequence if last else NO_SEQUENCE,
+            last_offset=last.last_offset if last else NO_OFFSET,
+            offset_delta=last.offset_delta if last else 0,
+            timestamp=self.timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            txn_first_offset=self.txn_first_offset,
+        )
+
+
+def sequence_after(sequence: int, steps: int) -> int:
+    """Sequences count to 2^31 - 1 and go on at 0."""
+    return (sequence + steps) & SEQUENCE_MAX
+
+
+class ProducerTable:
+    """The producers of one partition."""
+
+    __slots__ = ("_decided", "_entries", "_open", "first_unstable")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction -> producer id, in order of offset."""
+        self._decided: dict[int, int] = {}
+        """First offset -> marker's offset, of transactions whose marker is not yet below the high watermark."""
+        self.first_unstable: int | None = None
+        """Where the oldest transaction begins that readers of committed data must not pass."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
+        return iter(self._entries.items())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def check(
+        self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, transactional: bool
+    ) -> Duplicate | None:
+        """None when the batch may be appended next; raises when it never may.
+
+        A producer nobody remembers may start anywhere: its past may have been deleted, which is not its fault.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return None
+        if epoch == entry.epoch:
+            batches = entry.batches
+            last = batches[-1][0] if batches else NO_SEQUENCE
+            if base_sequence != last + 1 and (base_sequence != 0 or last != SEQUENCE_MAX):
+                duplicate = self._duplicate(batches, base_sequence, last_offset_delta)
+                if duplicate is not None:
+                    return duplicate
+                if epoch != NO_EPOCH:
+                    raise OutOfOrderSequenceNumber(
+                        f"Out of order sequence number for producer {producer_id}: {base_sequence} "
+                        f"(incoming seq. number), {last} (current end sequence number)"
+                    )
+        elif epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+        elif base_sequence != 0 and entry.epoch != NO_EPOCH:
+            raise OutOfOrderSequenceNumber(
+                f"Invalid sequence number for new epoch of producer {producer_id}: {epoch} (request epoch), "
+                f"{base_sequence} (seq. number), {entry.epoch} (current producer epoch)"
+            )
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise InvalidTxnState(f"Expected transactional write from producer {producer_id}")
+        return None
+
+    @staticmethod
+    def _duplicate(batches: list[BatchSeen], base_sequence: int, last_offset_delta: int) -> Duplicate | None:
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
+        for batch in batches:
+            if batch.last_sequence == last_sequence and batch.offset_delta == last_offset_delta:
+                return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+        return None
+
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        transactional: bool,
+        base_offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> None:
+        """Remember a batch that is in the log now, whoever judged it. `timestamp` is the batch's own greatest one."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._admit(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX if base_sequence >= 0 else NO_SEQUENCE
+        batches.append(BatchSeen(last_sequence, base_offset + last_offset_delta, last_offset_delta, timestamp))
+        entry.timestamp = timestamp
+        entry.seen_ms = now_ms
+        if transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = base_offset
+            self._open[base_offset] = producer_id
+            self._find_first_unstable()
+
+    def _admit(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entries = self._entries
+        if len(entries) >= PRODUCERS_MAX:
+            silent = sorted((e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0)
+            for _, id_ in silent[: PRODUCERS_MAX // 10]:
+                del entries[id_]
+        entry = entries[producer_id] = ProducerEntry(epoch)
+        return entry
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Refuse the marker of a coordinator, or for a producer epoch, that has been replaced."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"Invalid coordinator epoch for producerId {producer_id}: {coordinator_epoch} (zombie), "
+                f"{entry.coordinator_epoch} (current)"
+            )
+
+    def record_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        aborted: bool,
+        timestamp: int,
+        now_ms: int,
+    ) -> CompletedTxn | None:
+        """End the producer's open transaction with the marker at `offset`; None when it had written nothing here.
+
+        What it wrote stays unstable until the high watermark has passed the marker (`advance`).
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._admit(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = coordinator_epoch
+        entry.timestamp = timestamp
+        entry.seen_ms = now_ms
+        first = entry.txn_first_offset
+        if first < 0:
+            return None
+        entry.txn_first_offset = NO_OFFSET
+        del self._open[first]
+        self._decided[first] = offset
+        last_stable = next(iter(self._open), offset + 1)
+        self._find_first_unstable()
+        return CompletedTxn(producer_id, first, offset, aborted, last_stable)
+
+    def advance(self, high_watermark: int) -> None:
+        """Transactions whose markers are below the high watermark stop holding readers back."""
+        decided = self._decided
+        if decided:
+            for first in [first for first, marker in decided.items() if marker < high_watermark]:
+                del decided[first]
+            self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        """Open transactions begin in order of offset, so the first key is the least; decided ones end in any order."""
+        first = next(iter(self._open), None)
+        if self._decided:
+            least = min(self._decided)
+            first = least if first is None else min(first, least)
+        self.first_unstable = first
+
+    def expire(self, now_ms: int, idle_ms_max: int) -> int:
+        """Forget producers silent for `idle_ms_max`, unless a transaction of theirs is open; how many they were."""
+        entries = self._entries
+        horizon = now_ms - idle_ms_max
+        gone = [id_ for id_, entry in entries.items() if entry.seen_ms <= horizon and entry.txn_first_offset < 0]
+        for id_ in gone:
+            del entries[id_]
+        return len(gone)
+
+    def snapshot(self) -> list[ProducerSnapshot]:
+        """The table as a snapshot file holds it: of the five batches, the last one."""
+        return [entry.snapshot(producer_id) for producer_id, entry in self._entries.items()]
+
+    def load(self, entries: Iterable[ProducerSnapshot], now_ms: int, idle_ms_max: int) -> None:
+        """Start over from a snapshot; the log behind it is to be replayed next."""
+        self.clear()
+        for saved in entries:
+            entry = ProducerEntry(saved.epoch)
+            if saved.last_offset >= 0:
+                entry.batches.append(
+                    BatchSeen(saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp)
+                )
+            entry.timestamp = saved.timestamp
+            entry.coordinator_epoch = saved.coordinator_epoch
+            entry.txn_first_offset = saved.txn_first_offset if saved.txn_first_offset >= 0 else NO_OFFSET
+            entry.seen_ms = seen_at_load(saved.timestamp, now_ms, idle_ms_max)
+            self._entries[saved.producer_id] = entry
+        opened = [(entry.txn_first_offset, id_) for id_, entry in self._entries.items() if entry.txn_first_offset >= 0]
+        self._open.update(sorted(opened))
+        self._find_first_unstable()
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._open.clear()
+        self._decided.clear()
+        self.first_unstable = None
+
+
+def seen_at_load(timestamp: int, now_ms: int, idle_ms_max: int) -> int:
+    """When a producer known only from the log was last heard of.
+
+    Its batches' timestamps say, but they are the client's: one that writes history must not be forgotten between a
+    crash and its retry.
+    """
+    return max(min(timestamp, now_ms), now_ms - idle_ms_max + min(idle_ms_max, RELOAD_GRACE_MS))
