@@ -1,0 +1,172 @@
+"""Where a broker's settings come from, and what is said of those that are wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config.broker import BROKER_KEYS, BrokerConfig
+from penstock.config.foreign import GUARDS, UNUSED
+from penstock.config.load import ConfigFault, load
+from penstock.model.generated_errors import InvalidConfig
+
+STOCK_SERVER_PROPERTIES = """\
+# The role of this server. Setting this puts us in KRaft mode
+process.roles=broker,controller
+node.id=7
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.min.isr=1
+#log.flush.interval.messages=10000
+log.retention.hours=168
+log.segment.bytes=1073741824
+"""
+
+
+def written(tmp_path: Path, name: str, text: str) -> Path:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_stock_server_properties_is_understood(tmp_path: Path) -> None:
+    config = load(file=written(tmp_path, "server.properties", STOCK_SERVER_PROPERTIES), env={}, flags={})
+    assert config.broker_id == 7
+    assert [str(endpoint) for endpoint in config.endpoints] == ["PLAINTEXT://:9092"]
+    assert [str(endpoint) for endpoint in config.advertised_endpoints] == ["PLAINTEXT://localhost:9092"]
+    assert config.data_directories == ("/tmp/kraft-combined-logs",)
+    assert config.topic_defaults.retention_ms == 168 * 3_600_000
+    assert any("num.io.threads has no effect" in warning for warning in config.warnings)
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "penstock.toml", "num.partitions = 1\nlog.retention.ms = 1\nbroker.id = 1\n")
+    env = {"PENSTOCK_LOG_RETENTION_MS": "2", "PENSTOCK_BROKER_ID": "2"}
+    config = load(file=file, env=env, flags={"broker.id": "3"})
+    assert (config.num_partitions, config.log_retention_ms, config.broker_id) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["log.retention.ms = 5", '"log.retention.ms" = 5', "[log.retention]\nms = 5", "[log]\nretention = {ms = 5}"],
+)
+def test_toml_may_write_a_dotted_name_as_it_likes(tmp_path: Path, text: str) -> None:
+    assert load(file=written(tmp_path, "p.toml", text), env={}, flags={}).log_retention_ms == 5
+
+
+def test_toml_lists_and_booleans_become_settings(tmp_path: Path) -> None:
+    text = 'log.dirs = ["/a", "/b", "/a"]\nauto.create.topics.enable = false\n'
+    config = load(file=written(tmp_path, "p.toml", text), env={}, flags={})
+    assert config.data_directories == ("/a", "/b")
+    assert config.auto_create_topics_enable is False
+
+
+def test_properties_know_comments_escapes_and_continued_lines(tmp_path: Path) -> None:
+    text = "! a comment\n  log.dir : /a\\\n     /b\\u0041\\\\c\nbroker.rack\tr\\=1\nnum.partitions=\\\n3"
+    config = load(file=written(tmp_path, "s.properties", text), env={}, flags={})
+    assert config.log_dir == "/a/bA\\c"
+    assert config.broker_rack == "r=1"
+    assert config.num_partitions == 3
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name_and_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "p.toml", '"log.retention.msec" = 1')
+    with pytest.raises(ConfigFault) as fault:
+        load(file=file, env={}, flags={})
+    assert str(fault.value) == f"{file}: unknown key log.retention.msec; did you mean log.retention.ms?"
+
+
+def test_an_unknown_flag_is_refused() -> None:
+    with pytest.raises(ConfigFault, match=r"the command line: unknown key zzz$"):
+        load(file=None, env={}, flags={"zzz": "1"})
+
+
+def test_a_bad_value_names_the_place_the_key_the_value_and_the_rule() -> None:
+    with pytest.raises(ConfigFault) as fault:
+        load(file=None, env={"PENSTOCK_NUM_PARTITIONS": "0"}, flags={})
+    assert (
+        str(fault.value)
+        == "the environment: Invalid value 0 for configuration num.partitions: Value must be at least 1"
+    )
+
+
+def test_a_variable_that_is_no_setting_is_noted_with_the_nearest_one() -> None:
+    config = load(file=None, env={"PENSTOCK_NUM_PARTITION": "3", "HOME": "/"}, flags={})
+    assert config.warnings == (
+        "the environment: PENSTOCK_NUM_PARTITION is no setting; did you mean PENSTOCK_NUM_PARTITIONS?",
+    )
+
+
+@pytest.mark.parametrize("name", ["authorizer.class.name", "ssl.keystore.location", "sasl.enabled.mechanisms"])
+def test_a_key_that_protects_something_is_not_silently_dropped(name: str) -> None:
+    with pytest.raises(ConfigFault, match="protects something"):
+        load(file=None, env={}, flags={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "listener", ["localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT://localhost:99999", "PLAINTEXT://localhost:x"]
+)
+def test_a_listener_without_name_or_port_is_refused(listener: str) -> None:
+    with pytest.raises(ConfigFault, match="an endpoint is NAME://HOST:PORT"):
+        load(file=None, env={}, flags={"listeners": listener})
+
+
+def test_two_listeners_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigFault, match="PLAINTEXT is there twice"):
+        load(file=None, env={}, flags={"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"})
+
+
+def test_a_protected_listener_is_refused_as_long_as_there_is_no_protection() -> None:
+    with pytest.raises(ConfigFault, match="SSL is not supported yet"):
+        load(file=None, env={}, flags={"listeners": "SSL://localhost:9093"})
+
+
+def test_a_listener_of_an_unmapped_name_is_refused() -> None:
+    with pytest.raises(ConfigFault, match=r"listener\.security\.protocol\.map does not say how INSIDE"):
+        load(file=None, env={}, flags={"listeners": "INSIDE://localhost:9093"})
+
+
+def test_only_a_loopback_address_is_called_one() -> None:
+    config = BrokerConfig.from_settings(
+        {
+            "listeners": "A://localhost:1,B://127.0.0.9:2,C://[::1]:3,D://:4,E://10.0.0.1:5",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT,D:PLAINTEXT,E:PLAINTEXT",
+        }
+    )
+    assert [endpoint.loopback for endpoint in config.endpoints] == [True, True, True, False, False]
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = written(tmp_path, "p.toml", "= nonsense")
+    with pytest.raises(ConfigFault, match=r"p\.toml: not TOML"):
+        load(file=file, env={}, flags={})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFault, match=r"absent\.toml: cannot be read"):
+        load(file=tmp_path / "absent.toml", env={}, flags={})
+
+
+def test_crossed_compaction_lags_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"log\.cleaner\.min\.compaction\.lag\.ms \(9\) is greater"):
+        BrokerConfig.from_settings({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"})
+
+
+def test_no_name_is_both_a_setting_and_set_aside() -> None:
+    assert not UNUSED & set(BROKER_KEYS)
+    assert not GUARDS & set(BROKER_KEYS)
+    assert not UNUSED & GUARDS
+
+
+def test_every_key_has_words_and_its_own_variable() -> None:
+    assert all(declared.doc.endswith(".") or "," in declared.doc for declared in BROKER_KEYS.values())
+    assert len({declared.environment for declared in BROKER_KEYS.values()}) == len(BROKER_KEYS)
