@@ -38,10 +38,10 @@ def _memory_bytes() -> int:
 
 
 def _file_system(folder: Path) -> str:
-    done = subprocess.run(
-        ["stat", "--file-system", "--format=%T", str(folder)], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    """The type of the mount that holds the folder: the one with the longest matching mount point."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    holding = [(mount[1], mount[2]) for mount in mounts if folder.resolve().is_relative_to(mount[1])]
+    return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"
 
 
 def _commit() -> str:

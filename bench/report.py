@@ -74,13 +74,15 @@ def _figure(row: Row, spread: Spread | None) -> str:
 
 
 def _notes(results: Results) -> str:
-    return "".join(f"- {note}\n" for note in results.notes)
+    if results.complete:
+        return ""
+    return "**A try**: a part of the works, or small sizes, or cut short. Its figures prove nothing.\n"
 
 
 def _where(results: Results) -> str:
     lines = ["## Where and when", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results.machine.items()]
-    lines.append(f"| when | {results.began}, {results.seconds / 60:.0f} minutes |")
+    lines.append(f"| when | {results.began}, {results.seconds / 60:.1f} minutes |")
     return "\n".join(lines) + "\n"
 
 

@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     results = Results(
         machine=describe(options.data),
         began=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
-        command=" ".join(["python -m bench.run", *arguments]) if arguments else "make bench",
+        command=" ".join([".venv/bin/python -m bench.run", *arguments]) if arguments else "make bench",
         complete=whole,
     )
     raw = CACHE / f"results-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.json"

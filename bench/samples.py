@@ -46,7 +46,6 @@ class Results:
     command: str
     complete: bool
     seconds: float = 0.0
-    notes: list[str] = field(default_factory=list[str])
     samples: list[Sample] = field(default_factory=list[Sample])
 
     def spread(self, work: str, side: str, metric: str) -> Spread | None:

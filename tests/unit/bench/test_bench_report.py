@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import pytest
+from bench.client_program import LoadFailed
+from bench.java_tools import parse_consumer, parse_producer
+from bench.report import render
+from bench.run import parse, part_names
+from bench.samples import KAFKA, PENSTOCK, Results, Sample
+from bench.targets import ROWS, Row, find
+from bench.works import FULL, QUICK, scenarios
+
+RATE = Row(work="w", title="work", metric="m", unit="msg/s", ratio_min=1.5)
+CPU = Row(work="w", title="work", metric="m", unit="CPU s/GB", ratio_max=0.25)
+MEMORY = Row(work="w", title="work", metric="m", unit="MB", absolute_max=60)
+
+
+def results(kafka: list[float], penstock: list[float], *, complete: bool = True) -> Results:
+    found = Results(machine={"processor": "two cores"}, began="today", command="make bench", complete=complete)
+    for side, values in ((KAFKA, kafka), (PENSTOCK, penstock)):
+        found.add(Sample(work="w", side=side, round=i, values={"m": value}) for i, value in enumerate(values))
+    return found
+
+
+def test_a_ratio_is_made_of_medians() -> None:
+    finding = find(RATE, results([100, 1, 900], [150, 9999, 0]))
+    assert finding.ratio == 1.5
+    assert finding.reached is True
+
+
+@pytest.mark.parametrize(
+    ("row", "kafka", "penstock", "reached"),
+    [
+        (RATE, 100, 149, False),
+        (CPU, 100, 25, True),
+        (CPU, 100, 26, False),
+        (MEMORY, 500, 60, True),
+        (MEMORY, 500, 61, False),
+    ],
+)
+def test_a_target_is_reached_at_its_bound_and_missed_beyond(
+    row: Row, kafka: float, penstock: float, reached: bool
+) -> None:
+    assert find(row, results([kafka], [penstock])).reached is reached
+
+
+def test_without_apache_kafka_only_absolute_targets_are_judged() -> None:
+    assert find(RATE, results([], [150])).reached is None
+    assert find(MEMORY, results([], [50])).reached is True
+
+
+def test_a_figure_compared_with_our_own_does_not_look_at_apache_kafka() -> None:
+    row = Row(work="idempotent", title="t", metric="m", unit="msg/s", ratio_min=0.9, against_work="w")
+    found = results([1000], [100])
+    found.add([Sample(work="idempotent", side=PENSTOCK, round=0, values={"m": 90})])
+    finding = find(row, found)
+    assert finding.ratio == 0.9
+    assert finding.reached is True
+
+
+def test_results_survive_being_saved_and_loaded(tmp_path: Path) -> None:
+    found = results([1, 2], [3])
+    found.save(tmp_path / "deep" / "results.json")
+    assert Results.load(tmp_path / "deep" / "results.json") == found
+
+
+def test_the_report_names_every_missed_target_and_both_figures() -> None:
+    found = results([], [])
+    for side, value in ((KAFKA, 2_000_000.0), (PENSTOCK, 2_500_000.0)):
+        found.add([Sample(work="produce-100", side=side, round=0, values={"messages_per_second": value})])
+    text = render(found)
+    assert "0 of 1 targets reached. Missed: produce 100 B." in text
+    assert "| produce 100 B | k msg/s | 2,000.0 | 2,500.0 | 1.25x | >= 1.5x | **no** |" in text
+    assert "two cores" in text
+    assert "    make bench\n" in text
+    assert "A try" not in text
+
+
+def test_a_partial_run_says_that_it_proves_nothing() -> None:
+    assert "**A try**" in render(results([], [], complete=False))
+
+
+def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
+    lifecycle = {"start-empty", "start-partitions", "partitions-many", "memory-after"}
+    java = {"java-produce", "java-consume"}
+    for sizes in (FULL, QUICK):
+        measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
+        assert {row.work for row in ROWS} == measured | lifecycle | java
+
+
+def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--only", "100b,chaos"])
+    assert "--only chaos: the parts are " + ", ".join(part_names()) in capsys.readouterr().err
+
+
+def test_the_last_line_of_producer_performance_is_the_whole_run() -> None:
+    output = (
+        "200000 records sent, 39992.0 records/sec (38.14 MB/sec), 700.1 ms avg latency, 900.0 ms max latency.\n"
+        "500000 records sent, 52138.7 records/sec (49.72 MB/sec), 560.43 ms avg latency, 912.00 ms max latency, "
+        "574 ms 50th, 802 ms 95th, 880 ms 99th, 906 ms 99.9th.\n"
+    )
+    parsed = parse_producer(output)
+    assert parsed["messages"] == 500_000
+    assert parsed["messages_per_second"] == 52_138.7
+    assert parsed["ms_p99"] == 880
+
+
+def test_consumer_performance_is_read_without_its_rebalance() -> None:
+    line = (
+        "2026-01-01 10:00:00:000, 2026-01-01 10:00:05:000, 476.8, 95.4, 500000, 100000.0, 3000, 2000, 238.4, 250000.0\n"
+    )
+    assert parse_consumer(line)["messages_per_second"] == 250_000
+
+
+@pytest.mark.parametrize("parse_tool", [parse_producer, parse_consumer])
+def test_a_tool_that_printed_something_else_is_a_failure(parse_tool: object) -> None:
+    assert callable(parse_tool)
+    with pytest.raises(LoadFailed):
+        parse_tool("Exception in thread main\n")
