@@ -55,6 +55,7 @@ class BoundApi:
     """A row with its codec loaded and its counters."""
 
     __slots__ = (
+        "_counters",
         "decode",
         "durations",
         "encode",
