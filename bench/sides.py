@@ -22,6 +22,8 @@ from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage,
 ADMIN_SECONDS_MAX = 120
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.005
+# A deleted topic is gone before the next work begins; a minute later, as by default, it would disturb another one.
+TOPIC_CONFIG = {"file.delete.delay.ms": "0"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class Side:
 
     def create_topics(self, names: Sequence[str], partitions: int) -> None:
         admin = self._admin()
-        topics = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
+        topics = [
+            NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG) for name in names
+        ]
         for answer in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
             answer.result(ADMIN_SECONDS_MAX)
 
