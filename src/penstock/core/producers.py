@@ -62,13 +62,8 @@ class CompletedTxn(NamedTuple):
     last_stable: int
 
 
-class BatchSeen(NamedTuple):
-    """One of the last five batches."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
+BatchSeen = tuple[int, int, int, int]
+"""One of the last five batches: last sequence, last offset, offset delta, timestamp. Plain, for it is made per append."""
 
 
 class ProducerEntry:
@@ -89,9 +84,9 @@ class ProducerEntry:
         return ProducerSnapshot(
             producer_id=producer_id,
             epoch=self.epoch,
-            last_sequence=last.last_sequence if last else NO_SEQUENCE,
-            last_offset=last.last_offset if last else NO_OFFSET,
-            offset_delta=last.offset_delta if last else 0,
+            last_sequence=last[0] if last else NO_SEQUENCE,
+            last_offset=last[1] if last else NO_OFFSET,
+            offset_delta=last[2] if last else 0,
             timestamp=self.timestamp,
             coordinator_epoch=self.coordinator_epoch,
             txn_first_offset=self.txn_first_offset,
@@ -164,9 +159,9 @@ class ProducerTable:
     @staticmethod
     def _duplicate(batches: list[BatchSeen], base_sequence: int, last_offset_delta: int) -> Duplicate | None:
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
-        for batch in batches:
-            if batch.last_sequence == last_sequence and batch.offset_delta == last_offset_delta:
-                return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+        for sequence, last_offset, offset_delta, timestamp in batches:
+            if sequence == last_sequence and offset_delta == last_offset_delta:
+                return Duplicate(last_offset - offset_delta, last_offset, timestamp)
         return None
 
     def record(
@@ -191,7 +186,7 @@ class ProducerTable:
         if len(batches) == BATCHES_KEPT:
             del batches[0]
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX if base_sequence >= 0 else NO_SEQUENCE
-        batches.append(BatchSeen(last_sequence, base_offset + last_offset_delta, last_offset_delta, timestamp))
+        batches.append((last_sequence, base_offset + last_offset_delta, last_offset_delta, timestamp))
         entry.timestamp = timestamp
         entry.seen_ms = now_ms
         if transactional and entry.txn_first_offset < 0:
@@ -291,9 +286,7 @@ class ProducerTable:
         for saved in entries:
             entry = ProducerEntry(saved.epoch)
             if saved.last_offset >= 0:
-                entry.batches.append(
-                    BatchSeen(saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp)
-                )
+                entry.batches.append((saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp))
             entry.timestamp = saved.timestamp
             entry.coordinator_epoch = saved.coordinator_epoch
             entry.txn_first_offset = saved.txn_first_offset if saved.txn_first_offset >= 0 else NO_OFFSET

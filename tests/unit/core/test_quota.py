@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from penstock.core.quota import CLIENTS_MAX, DEFAULT, IDLE_MS_MAX, ClientQuotas, QuotaEntity, Quotas, UsageRate
 
-
 EVERY_CLIENT = QuotaEntity(None, DEFAULT)
 
 
