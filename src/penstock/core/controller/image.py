@@ -1,0 +1,182 @@
+"""What this broker knows of its cluster: the metadata store's contents, in memory, indexed for questions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.core.controller import records
+from penstock.core.controller.records import NO_CONFIGS, BrokerState, QuotaEntity
+from penstock.model.ids import TopicId
+from penstock.model.topic import TopicState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A node after a transaction; `data` is None when it is gone. `created` numbers the transaction that made it."""
+
+    path: str
+    data: bytes | None
+    version: int = 0
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChange:
+    """A topic before and after. Two topics of one name but of different ids are a deletion and a creation."""
+
+    before: TopicState | None
+    after: TopicState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDelta:
+    """What one transaction changed, for whoever acts on it."""
+
+    topics: tuple[TopicChange, ...] = ()
+    brokers: bool = False
+    broker_configs: frozenset[str] = frozenset()
+    """Brokers whose settings changed, by id as text, or `<default>` for those of all."""
+    quotas: tuple[tuple[QuotaEntity, Mapping[str, float]], ...] = ()
+    """Entities with all their quotas as they now are; none left is an empty mapping."""
+    group_configs: frozenset[str] = frozenset()
+
+
+class MetadataImage:
+    """The cluster as of the last transaction seen. Read it freely; only its catalog applies changes.
+
+    `version` goes up with every change, so an answer built from the image can be kept until it does.
+    """
+
+    __slots__ = (
+        "broker_configs",
+        "brokers",
+        "cluster_id",
+        "controller_epoch_version",
+        "controller_id",
+        "group_configs",
+        "partition_count",
+        "quotas",
+        "topics",
+        "topics_by_collision",
+        "topics_by_id",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = ""
+        self.controller_id = -1
+        self.controller_epoch_version = 0
+        self.topics: dict[str, TopicState] = {}
+        self.topics_by_id: dict[TopicId, TopicState] = {}
+        self.topics_by_collision: dict[str, set[str]] = {}
+        """Names that differ only in '.' against '_', which metrics cannot tell apart; topics with either only."""
+        self.brokers: dict[int, BrokerState] = {}
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self.partition_count = 0
+
+    def topic(self, name: str) -> TopicState | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicState | None:
+        return self.topics_by_id.get(TopicId(topic_id))
+
+    def broker_settings(self, broker: str) -> Mapping[str, str]:
+        """The settings given to a running broker, or with `<default>` to all of them."""
+        return self.broker_configs.get(broker, NO_CONFIGS)
+
+    def apply(self, changes: Iterable[Change]) -> ImageDelta:
+        """Take one transaction in, and say what it changed."""
+        topics: list[TopicChange] = []
+        brokers = False
+        broker_configs: set[str] = set()
+        group_configs: set[str] = set()
+        quotas: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+        for change in changes:
+            parent = change.path.rpartition("/")[0]
+            if parent == records.TOPICS:
+                topics.append(self._apply_topic(change))
+            elif parent == records.BROKERS:
+                self._apply_broker(change)
+                brokers = True
+            elif parent == records.BROKER_CONFIGS:
+                broker_configs.add(self._apply_settings(self.broker_configs, change))
+            elif parent == records.GROUP_CONFIGS:
+                group_configs.add(self._apply_settings(self.group_configs, change))
+            elif parent == records.QUOTAS:
+                quotas.append(self._apply_quota(change))
+            else:
+                brokers |= self._apply_office(change)
+        self.version += 1
+        return ImageDelta(
+            topics=tuple(topics),
+            brokers=brokers,
+            broker_configs=frozenset(broker_configs),
+            quotas=tuple(quotas),
+            group_configs=frozenset(group_configs),
+        )
+
+    def _apply_topic(self, change: Change) -> TopicChange:
+        name = records.last_name(change.path)
+        before = self.topics.pop(name, None)
+        if before is not None:
+            del self.topics_by_id[before.topic_id]
+            self.partition_count -= len(before.partitions)
+            self._forget_collision(name)
+        if change.data is None:
+            return TopicChange(before=before, after=None)
+        after = records.unpack_topic(name, change.data, change.version)
+        self.topics[name] = after
+        self.topics_by_id[after.topic_id] = after
+        self.partition_count += len(after.partitions)
+        if "." in name or "_" in name:
+            self.topics_by_collision.setdefault(collision_key(name), set()).add(name)
+        return TopicChange(before=before, after=after)
+
+    def _forget_collision(self, name: str) -> None:
+        names = self.topics_by_collision.get(collision_key(name))
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self.topics_by_collision[collision_key(name)]
+
+    def _apply_broker(self, change: Change) -> None:
+        broker_id = int(records.last_name(change.path))
+        if change.data is None:
+            self.brokers.pop(broker_id, None)
+        else:
+            self.brokers[broker_id] = records.unpack_broker(broker_id, change.data, change.created)
+
+    def _apply_settings(self, settings: dict[str, Mapping[str, str]], change: Change) -> str:
+        name = records.last_name(change.path)
+        if change.data is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = records.unpack_settings(change.data)
+        return name
+
+    def _apply_quota(self, change: Change) -> tuple[QuotaEntity, Mapping[str, float]]:
+        entity = records.quota_entity(change.path)
+        if change.data is None:
+            self.quotas.pop(entity, None)
+            return entity, {}
+        limits = self.quotas[entity] = records.unpack_quotas(change.data)
+        return entity, limits
+
+    def _apply_office(self, change: Change) -> bool:
+        """Who is controller, and of which cluster; True where brokers' answers change with it."""
+        if change.path == records.CONTROLLER:
+            self.controller_id = -1 if change.data is None else int(change.data)
+            return True
+        if change.path == records.CONTROLLER_EPOCH:
+            self.controller_epoch_version = change.version
+        if change.path == records.CLUSTER and change.data is not None:
+            self.cluster_id = change.data.decode()
+            return True
+        return False
+
+
+def collision_key(name: str) -> str:
+    """Metrics write '.' as '_', so two names with the same key could not be told apart there."""
+    return name.replace(".", "_")
