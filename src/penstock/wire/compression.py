@@ -1,0 +1,248 @@
+"""The protocol's four codecs, each behind the library that is fastest at it and imported when first needed.
+
+What comes out is bounded by the caller: decompression stops at the limit instead of filling memory, whatever the
+input claims about its size.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from struct import Struct
+
+from penstock.wire.primitives import Buffer, Malformed
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+OUTPUT_BYTES_MAX = 1 << 30
+"""No batch, whatever its limit, decompresses to more than this."""
+
+CHUNK_BYTES = 1 << 16
+
+ZSTD_WINDOW_BYTES_MAX = 1 << 27
+"""What zstd's highest level needs; memory is touched only as far as there is output."""
+
+GZIP_LEVEL_DEFAULT = 1
+ZSTD_LEVEL_DEFAULT = 3
+LZ4_LEVEL_DEFAULT = 0
+
+# Java's snappy library frames its blocks; librdkafka and others read and write both forms.
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_BLOCK_BYTES = 32 * 1024
+_U32 = Struct(">I")
+
+
+class UnsupportedCompression(Exception):
+    """A codec number that the protocol does not have."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """``data`` compressed, with the library's usual level unless one is given; snappy comes out in Java's framing."""
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return _gzip_compress(data, level)
+    if codec == SNAPPY:
+        return _xerial_compress(data)
+    if codec == LZ4:
+        return _lz4_compress(data, level)
+    if codec == ZSTD:
+        return _zstd_compress(data, level)
+    raise UnsupportedCompression(f"no codec has the number {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
+    """What ``data`` holds; Malformed if it is not that, or would be more than ``limit_bytes``."""
+    limit_bytes = min(limit_bytes, OUTPUT_BYTES_MAX)
+    if codec == NONE:
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return data
+    if codec == GZIP:
+        return _gzip_decompress(data, limit_bytes)
+    if codec == SNAPPY:
+        return _snappy_decompress(data, limit_bytes)
+    if codec == LZ4:
+        return _lz4_decompress(data, limit_bytes)
+    if codec == ZSTD:
+        return _zstd_decompress(data, limit_bytes)
+    raise UnsupportedCompression(f"no codec has the number {codec}")
+
+
+def _too_large(limit_bytes: int) -> Malformed:
+    return Malformed(f"decompressed records pass {limit_bytes} bytes")
+
+
+# The libraries' types are partial or missing; a module that is imported by name is untyped and says so.
+
+
+def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+    igzip = import_module("isal.igzip")
+    # isal knows levels 0 to 3; zlib's 1 to 9 and its -1 fold onto them.
+    chosen = GZIP_LEVEL_DEFAULT if level is None or level < 0 else min(3, (level + 2) // 3)
+    packed: bytes = igzip.compress(data, chosen)
+    return packed
+
+
+def _gzip_decompress(data: Buffer, limit_bytes: int) -> bytes:
+    isal_zlib = import_module("isal.isal_zlib")
+    out: list[bytes] = []
+    total = 0
+    pending: Buffer = data
+    while pending:
+        # 16 + 15: a gzip header around a window of 32 KB.
+        stream = isal_zlib.decompressobj(wbits=31)
+        while not stream.eof:
+            try:
+                piece: bytes = stream.decompress(pending, min(CHUNK_BYTES, limit_bytes - total + 1))
+            except isal_zlib.error as error:
+                raise Malformed(f"gzip: {error}") from error
+            total += len(piece)
+            if total > limit_bytes:
+                raise _too_large(limit_bytes)
+            out.append(piece)
+            pending = stream.unconsumed_tail
+            if not piece and not pending and not stream.eof:
+                raise Malformed("gzip: the stream ends early")
+        pending = stream.unused_data
+    if not out:
+        raise Malformed("gzip: no stream")
+    return b"".join(out)
+
+
+def _xerial_compress(data: Buffer) -> bytes:
+    snappy = import_module("cramjam").snappy
+    view = memoryview(data)
+    out = bytearray(XERIAL_HEADER)
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        out += _U32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _snappy_decompress(data: Buffer, limit_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _snappy_block(view, limit_bytes, 0)
+    if len(view) < len(XERIAL_HEADER):
+        raise Malformed("snappy: the frame's header is cut")
+    pos = len(XERIAL_HEADER)
+    out = bytearray()
+    while pos < len(view):
+        if len(view) - pos < 4:
+            raise Malformed("snappy: a block's length is cut")
+        size: int = _U32.unpack_from(view, pos)[0]
+        pos += 4
+        if size > len(view) - pos:
+            raise Malformed(f"snappy: a block of {size} bytes, {len(view) - pos} remain")
+        out += _snappy_block(view[pos : pos + size], limit_bytes, len(out))
+        pos += size
+    return bytes(out)
+
+
+def _snappy_block(block: memoryview, limit_bytes: int, made_bytes: int) -> bytes:
+    cramjam = import_module("cramjam")
+    # The block says its size first; it is believed only as a bound, and the library checks it.
+    size = 0
+    for place in range(5):
+        if place >= len(block):
+            raise Malformed("snappy: a block without its size")
+        size |= (block[place] & 0x7F) << (7 * place)
+        if block[place] < 0x80:
+            break
+    if size > limit_bytes - made_bytes:
+        raise _too_large(limit_bytes)
+    # Snappy's copies are at most 64 bytes from 2: a block cannot hold more than that of its length.
+    if size > 64 * len(block):
+        raise Malformed(f"snappy: {len(block)} bytes cannot hold {size}")
+    try:
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise Malformed(f"snappy: {error}") from error
+
+
+def _lz4_compress(data: Buffer, level: int | None) -> bytes:
+    frame = import_module("lz4.frame")
+    # Java's reader wants independent blocks of 64 KB and no content size.
+    packed: bytes = frame.compress(
+        data,
+        compression_level=LZ4_LEVEL_DEFAULT if level is None else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return packed
+
+
+def _lz4_decompress(data: Buffer, limit_bytes: int) -> bytes:
+    stream = import_module("lz4.frame").LZ4FrameDecompressor()
+    out: list[bytes] = []
+    total = 0
+    pending: Buffer = data
+    while not stream.eof:
+        try:
+            piece: bytes = stream.decompress(pending, max_length=limit_bytes - total + 1)
+        except RuntimeError as error:
+            raise Malformed(f"lz4: {error}") from error
+        total += len(piece)
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+        out.append(piece)
+        if not piece and stream.needs_input and not stream.eof:
+            raise Malformed("lz4: the frame ends early")
+        pending = b""
+    return out[0] if len(out) == 1 else b"".join(out)
+
+
+def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
+
+
+def _zstd_decompress(data: Buffer, limit_bytes: int) -> bytes:
+    import zstandard
+
+    out = bytearray()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    try:
+        _zstd_is_whole(data)
+        stream = decompressor.stream_reader(data, read_across_frames=True)
+        while piece := stream.read(min(CHUNK_BYTES, limit_bytes - len(out) + 1)):
+            out += piece
+            if len(out) > limit_bytes:
+                raise _too_large(limit_bytes)
+    except zstandard.ZstdError as error:
+        raise Malformed(f"zstd: {error}") from error
+    return bytes(out)
+
+
+def _zstd_is_whole(data: Buffer) -> None:
+    """Refuse frames that end early, which the library's reader takes for the end of the input."""
+    import zstandard
+
+    view = memoryview(data)
+    pos = 0
+    while pos < len(view) or pos == 0:
+        if len(view) - pos >= 8 and view[pos] & 0xF0 == 0x50 and bytes(view[pos + 1 : pos + 4]) == b"\x2a\x4d\x18":
+            pos += 8 + int.from_bytes(view[pos + 4 : pos + 8], "little")
+            continue
+        frame = zstandard.get_frame_parameters(view[pos:])
+        pos += zstandard.frame_header_size(view[pos:])
+        last = False
+        while not last:
+            if len(view) - pos < 3:
+                raise Malformed("zstd: the frame ends early")
+            block = int.from_bytes(view[pos : pos + 3], "little")
+            last = bool(block & 1)
+            # A run is one byte however long it is.
+            pos += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+        pos += 4 if frame.has_checksum else 0
+    if pos > len(view):
+        raise Malformed("zstd: the frame ends early")

@@ -1,0 +1,94 @@
+"""Many batches at once as columns: where every key and value is, without an object for each record."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import pairwise
+
+from penstock.model.batch import CODEC_MASK, HEADER_BYTES, BatchHeader
+from penstock.wire import record_loops
+from penstock.wire.compression import NONE
+from penstock.wire.primitives import Buffer, Malformed
+from penstock.wire.records import RECORDS_BYTES_MAX, iter_batches, records_of
+
+RECORDS_MAX = 1 << 24
+"""Records of one call."""
+
+
+class Columns:
+    """Row by row: offset, timestamp, and where in ``data`` the key, value and headers are; a size of -1 is null."""
+
+    __slots__ = (
+        "data",
+        "header_counts",
+        "headers_at",
+        "key_at",
+        "key_sizes",
+        "offsets",
+        "record_ends",
+        "timestamps",
+        "value_at",
+        "value_sizes",
+    )
+
+    def __init__(self, data: Buffer, columns: list[array[int]]) -> None:
+        self.data = data
+        (
+            _,
+            self.record_ends,
+            self.timestamps,
+            self.offsets,
+            self.key_at,
+            self.key_sizes,
+            self.value_at,
+            self.value_sizes,
+            self.headers_at,
+            self.header_counts,
+        ) = columns
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def headers(self, row: int) -> list[tuple[str, bytes | None]]:
+        """One record's headers."""
+        return record_loops.read_headers(self.data, self.headers_at[row], self.record_ends[row])
+
+
+def decode_columns(buffer: Buffer, *, with_control: bool = False, limit_bytes: int = RECORDS_BYTES_MAX) -> Columns:
+    """Every record of every whole batch; control batches are left out unless asked for.
+
+    Where nothing is compressed the positions are those of ``buffer`` itself and nothing is copied.
+    """
+    batches = [(pos, header) for pos, header in iter_batches(buffer) if with_control or not header.is_control]
+    total = sum(header.record_count for _, header in batches)
+    if any(header.record_count < 0 for _, header in batches) or total > RECORDS_MAX:
+        raise Malformed(f"{total} records, the most are {RECORDS_MAX}")
+    data, spans = _gathered(buffer, batches, limit_bytes)
+    if total > len(data):
+        raise Malformed(f"{total} records in {len(data)} bytes")
+    columns = [array("q", bytes(8 * total)) for _ in range(10)]
+    at = 0
+    for (_, header), (start, end) in zip(batches, spans, strict=True):
+        record_loops.fill(data, start, end, header.record_count, at, columns)
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        record_loops.shift(columns[2], columns[3], at, header.record_count, header.base_timestamp, header.base_offset)
+        if append_time is not None:
+            columns[2][at : at + header.record_count] = array("q", [append_time]) * header.record_count
+        at += header.record_count
+    return Columns(data, columns)
+
+
+def _gathered(
+    buffer: Buffer, batches: list[tuple[int, BatchHeader]], limit_bytes: int
+) -> tuple[Buffer, Iterator[tuple[int, int]] | list[tuple[int, int]]]:
+    """One buffer with all records uncompressed, and where each batch's lie in it."""
+    if all(header.attributes & CODEC_MASK == NONE for _, header in batches):
+        return buffer, [(pos + HEADER_BYTES, pos + header.size) for pos, header in batches]
+    view = memoryview(buffer)
+    data = bytearray()
+    bounds = [0]
+    for pos, header in batches:
+        data += records_of(view[pos : pos + header.size], header, limit_bytes - len(data))
+        bounds.append(len(data))
+    return bytes(data), pairwise(bounds)

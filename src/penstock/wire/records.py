@@ -1,0 +1,399 @@
+"""Record batches, format 2: read, checked, built, filtered and recompressed.
+
+A buffer here is one batch, or several on end, exactly as on disk and on the wire. What a producer sent is stored as
+it is; only compaction and clients look inside, and their loops are in ``record_loops``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from fastcrc.crc32 import iscsi
+
+from penstock.model.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_AT,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
+from penstock.wire import record_loops
+from penstock.wire.compression import NONE, compress, decompress
+from penstock.wire.primitives import Buffer, Malformed
+
+RECORDS_BYTES_MAX = 1 << 28
+"""What one batch may decompress to unless the caller says less."""
+
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+
+_CRC = Struct(">I")
+_LENGTH = Struct(">i")
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One message."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+class CheckedRecords(NamedTuple):
+    """What a walk over a batch found out."""
+
+    keyed: bool
+    """Every record has a key."""
+    consecutive: bool
+    """Offset deltas are 0, 1, 2 and so on."""
+    timestamp_delta_min: int
+    timestamp_delta_max: int
+
+
+class RecordKey(NamedTuple):
+    """What compaction wants to know of a record."""
+
+    offset: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+def parse_batch_header(buffer: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``, unchecked but whole."""
+    try:
+        return BatchHeader._make(HEADER.unpack_from(buffer, pos))
+    except StructError as error:
+        raise Malformed(f"no batch header at {pos} of {len(buffer)} bytes") from error
+
+
+def iter_batches(buffer: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """Each whole batch's position and header. What a fetch cut off at the end is left out."""
+    stop = len(buffer) if end is None else end
+    while stop - pos >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, pos))
+        if header.magic != MAGIC or header.length < HEADER_BYTES - PREFIX_BYTES:
+            raise Malformed(f"at {pos} is no batch: magic {header.magic}, length {header.length}")
+        if header.size > stop - pos:
+            return
+        yield pos, header
+        pos += header.size
+
+
+def crc_of(buffer: Buffer, pos: int, size: int) -> int:
+    """The checksum that belongs in the batch of ``size`` bytes at ``pos``."""
+    checksum: int = iscsi(memoryview(buffer)[pos + ATTRIBUTES_AT : pos + size])
+    return checksum
+
+
+def crc_ok(buffer: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the batch is what its producer sent."""
+    return crc_of(buffer, pos, header.size) == header.crc
+
+
+def records_of(batch: Buffer, header: BatchHeader, limit_bytes: int = RECORDS_BYTES_MAX) -> Buffer:
+    """The records of one batch, decompressed."""
+    size = header.size
+    if size > len(batch) or size < HEADER_BYTES or header.record_count < 0:
+        raise Malformed(f"a batch of {size} bytes and {header.record_count} records in {len(batch)} bytes")
+    return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_BYTES:size], limit_bytes)
+
+
+def check_records(
+    batch: Buffer, header: BatchHeader | None = None, limit_bytes: int = RECORDS_BYTES_MAX
+) -> CheckedRecords:
+    """Walk every record of a batch; Malformed if a length is wrong or they are not as many as the header says."""
+    if header is None:
+        header = parse_batch_header(batch)
+    if header.attributes & CODEC_MASK == NONE:
+        size = header.size
+        if size > len(batch) or size < HEADER_BYTES or header.record_count < 0:
+            raise Malformed(f"a batch of {size} bytes and {header.record_count} records in {len(batch)} bytes")
+        return CheckedRecords._make(record_loops.check(batch, HEADER_BYTES, size, header.record_count))
+    body = records_of(batch, header, limit_bytes)
+    return CheckedRecords._make(record_loops.check(body, 0, len(body), header.record_count))
+
+
+def decode_records(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> list[Record]:
+    """The records of the batch at the buffer's start."""
+    header = parse_batch_header(batch)
+    body = records_of(batch, header, limit_bytes)
+    columns = _located(body, header.record_count)
+    _, ends, times, offsets, key_at, key_size, value_at, value_size, headers_at, headers = columns
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    records: list[Record] = []
+    for row in range(header.record_count):
+        key, value = key_size[row], value_size[row]
+        records.append(
+            Record(
+                header.base_offset + offsets[row],
+                header.base_timestamp + times[row] if append_time is None else append_time,
+                None if key < 0 else bytes(body[key_at[row] : key_at[row] + key]),
+                None if value < 0 else bytes(body[value_at[row] : value_at[row] + value]),
+                _read_headers(body, headers_at[row], ends[row]) if headers[row] else (),
+            )
+        )
+    return records
+
+
+def _read_headers(body: Buffer, start: int, end: int) -> list[Header]:
+    try:
+        return record_loops.read_headers(body, start, end)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a header's key is not UTF-8: {error}") from error
+
+
+def _located(body: Buffer, count: int) -> list[array[int]]:
+    if count > len(body):
+        raise Malformed(f"{count} records in {len(body)} bytes")
+    columns = [array("q", bytes(8 * count)) for _ in range(10)]
+    record_loops.fill(body, 0, len(body), count, 0, columns)
+    return columns
+
+
+def batch_keys(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> list[RecordKey]:
+    """Each record's offset and key, and whether it deletes."""
+    header = parse_batch_header(batch)
+    body = records_of(batch, header, limit_bytes)
+    _, _, _, offsets, key_at, key_size, _, value_size, _, _ = _located(body, header.record_count)
+    return [
+        RecordKey(
+            header.base_offset + offsets[row],
+            None if key_size[row] < 0 else bytes(body[key_at[row] : key_at[row] + key_size[row]]),
+            value_size[row] < 0,
+        )
+        for row in range(header.record_count)
+    ]
+
+
+class RecordBatchBuilder:
+    """Records gathered into one batch."""
+
+    __slots__ = ("_base_offset", "_base_timestamp", "_count", "_last_delta", "_max_timestamp", "_output")
+
+    def __init__(self, *, base_offset: int = 0, base_timestamp_ms: int | None = None) -> None:
+        self._base_offset = base_offset
+        self._base_timestamp = base_timestamp_ms
+        self._max_timestamp = NO_TIMESTAMP
+        self._last_delta = -1
+        self._count = 0
+        self._output = record_loops.Output()
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batch takes so far, uncompressed."""
+        return HEADER_BYTES + len(self._output.body)
+
+    def add(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header] = (),
+        offset: int | None = None,
+    ) -> None:
+        """Add a record, at the offset after the last one unless another is given (compaction leaves gaps)."""
+        delta = self._last_delta + 1 if offset is None else offset - self._base_offset
+        assert delta > self._last_delta, f"offset delta {delta} after {self._last_delta}"
+        if self._base_timestamp is None:
+            self._base_timestamp = timestamp_ms
+        self._output.add(timestamp_ms - self._base_timestamp, delta, key, value, headers)
+        self._last_delta = delta
+        self._count += 1
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+
+    def build(
+        self,
+        *,
+        compression: int = NONE,
+        level: int | None = None,
+        attributes: int = 0,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        last_offset_delta: int | None = None,
+        max_timestamp_ms: int | None = None,
+    ) -> bytearray:
+        """The batch; ``attributes`` are its flags, to which the codec is added."""
+        header = BatchHeader(
+            base_offset=self._base_offset,
+            length=0,
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes & ~CODEC_MASK | compression,
+            last_offset_delta=self._last_delta if last_offset_delta is None else last_offset_delta,
+            base_timestamp=NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
+            max_timestamp=self._max_timestamp if max_timestamp_ms is None else max_timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self._count,
+        )
+        return _sealed(header, compress(compression, self._output.body, level))
+
+
+def _sealed(header: BatchHeader, body: Buffer) -> bytearray:
+    """A batch of this header and these records, with its length and checksum put in."""
+    batch = bytearray(HEADER.pack(*header))
+    batch += body
+    _LENGTH.pack_into(batch, LENGTH_AT, len(batch) - PREFIX_BYTES)
+    _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
+    return batch
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: int = NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """One batch of these records; their offsets count from ``base_offset`` and must rise."""
+    builder = RecordBatchBuilder(base_offset=base_offset)
+    for record in records:
+        builder.add(record.timestamp_ms, record.key, record.value, record.headers, record.offset)
+    attributes = (
+        (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (LOG_APPEND_TIME_FLAG if timestamp_type else 0)
+    )
+    return builder.build(
+        compression=compression,
+        level=level,
+        attributes=attributes,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+        last_offset_delta=last_offset_delta,
+    )
+
+
+def recompress(batch: Buffer, codec: int, level: int | None = None, limit_bytes: int = RECORDS_BYTES_MAX) -> bytearray:
+    """The same records under another codec."""
+    header = parse_batch_header(batch)
+    body = records_of(batch, header, limit_bytes)
+    return _sealed(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), compress(codec, body, level))
+
+
+def filter_batch(
+    batch: Buffer,
+    keep: Sequence[bool],
+    *,
+    delete_horizon_ms: int | None = None,
+    limit_bytes: int = RECORDS_BYTES_MAX,
+) -> bytearray:
+    """The batch with only the records that are to be kept, at their offsets, under the same codec.
+
+    Base and last offset stay, as do producer and sequence: readers and the producer table see no hole. With
+    ``delete_horizon_ms`` the batch is marked with the time from which its tombstones may go.
+    """
+    header = parse_batch_header(batch)
+    if not any(keep):
+        return empty_batch(header)
+    body = records_of(batch, header, limit_bytes)
+    assert len(keep) == header.record_count, f"{len(keep)} verdicts on {header.record_count} records"
+    if delete_horizon_ms is not None and not header.has_delete_horizon:
+        return _rebased(batch, header, keep, delete_horizon_ms, limit_bytes)
+    starts, ends, times, *_ = _located(body, header.record_count)
+    view = memoryview(body)
+    kept = bytearray()
+    latest = times[keep.index(True)]
+    count = 0
+    for row, wanted in enumerate(keep):
+        if wanted:
+            kept += view[starts[row] : ends[row]]
+            latest = max(latest, times[row])
+            count += 1
+    newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + latest
+    changed = header._replace(record_count=count, max_timestamp=newest)
+    return _sealed(changed, compress(header.codec, kept))
+
+
+def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_ms: int, limit_bytes: int) -> bytearray:
+    """The kept records with their times counted from the horizon, which takes the base timestamp's place."""
+    builder = RecordBatchBuilder(base_offset=header.base_offset, base_timestamp_ms=horizon_ms)
+    for record, wanted in zip(decode_records(batch, limit_bytes), keep, strict=True):
+        if wanted:
+            builder.add(record.timestamp_ms, record.key, record.value, record.headers, record.offset)
+    return builder.build(
+        compression=header.codec,
+        attributes=header.attributes | DELETE_HORIZON_FLAG,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.leader_epoch,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp_ms=header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """What remains of a batch without records, so that its producer's last sequence is not forgotten."""
+    return _sealed(
+        header._replace(
+            record_count=0,
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
+            base_timestamp=NO_TIMESTAMP,
+        ),
+        b"",
+    )
+
+
+def build_marker(
+    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
+) -> bytearray:
+    """The control batch that ends a transaction in one partition."""
+    builder = RecordBatchBuilder()
+    key = _MARKER_KEY.pack(0, COMMIT_MARKER if commit else ABORT_MARKER)
+    builder.add(timestamp_ms, key, _MARKER_VALUE.pack(0, coordinator_epoch))
+    return builder.build(
+        attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG, producer_id=producer_id, producer_epoch=producer_epoch
+    )
+
+
+def parse_marker(record: Record) -> tuple[int, int]:
+    """A control record's type and coordinator epoch (-1 where the type has none)."""
+    try:
+        _, kind = _MARKER_KEY.unpack_from(record.key or b"", 0)
+        if kind not in (ABORT_MARKER, COMMIT_MARKER):
+            return kind, -1
+        return kind, _MARKER_VALUE.unpack_from(record.value or b"", 0)[1]
+    except StructError as error:
+        raise Malformed(f"no control record: {record!r}") from error
