@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from bench.samples import KAFKA, PENSTOCK
@@ -56,12 +58,29 @@ class Side:
         return usage(self.broker.pid)
 
     def create_topics(self, names: Sequence[str], partitions: int) -> None:
+        """Make topics and wait until the broker leads them: Apache Kafka answers before it does."""
         admin = self._admin()
         topics = [
             NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG) for name in names
         ]
         for answer in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
             answer.result(ADMIN_SECONDS_MAX)
+        deadline = Deadline(READY_SECONDS_MAX)
+        for name in names:
+            while not self._leads(admin, name):
+                if deadline.passed:
+                    raise ProcessFailed(f"{self.name}: {name} has no leader\n{self.broker.tail()}")
+                time.sleep(POLL_SECONDS)
+
+    def _leads(self, admin: AdminClient, topic: str) -> bool:
+        """Only the leader answers ListOffsets without an error."""
+        first = TopicPartition(topic, 0)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        try:
+            admin.list_offsets({first: latest}, request_timeout=ADMIN_SECONDS_MAX)[first].result()
+        except KafkaException:
+            return False
+        return True
 
     def delete_topics(self, names: Sequence[str]) -> None:
         admin = self._admin()

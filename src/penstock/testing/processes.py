@@ -97,6 +97,7 @@ class Child:
     ) -> None:
         self.command = tuple(command)
         self.log = log
+        self._group_ended = False
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command,
@@ -153,9 +154,12 @@ class Child:
 
     def kill(self) -> int:
         """SIGKILL to the whole group: what a power cut does to a process. Harmless when it has ended."""
-        # The group can outlive its leader; ESRCH says that nobody is left in it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if not self._group_ended:
+            # The group can outlive its leader; ESRCH says that nobody is left in it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            # Once only: later the number may belong to somebody else.
+            self._group_ended = True
         return self._process.wait(STOP_SECONDS_MAX)
 
     def tail(self, lines: int = LOG_TAIL_LINES) -> str:

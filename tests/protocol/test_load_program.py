@@ -1,0 +1,78 @@
+"""The benchmark's own C client, small: librdkafka in four modes, and raw one-record requests."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from bench.client_program import LoadFailed, build, run_client
+from bench.sides import Side
+
+from penstock.testing.broker_process import PenstockProcess
+
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.needs("make"), pytest.mark.xdist_group("load-program")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _program() -> None:
+    try:
+        build()
+    except LoadFailed as failure:
+        pytest.skip(str(failure).splitlines()[0])
+
+
+@pytest.fixture
+def topic(broker: PenstockProcess) -> str:
+    name = f"load-{uuid.uuid4()}"
+    Side(name="penstock", broker=broker).create_topics([name], partitions=3)
+    return name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--acks", "1"),
+        ("--acks", "0"),
+        ("--acks", "all"),
+        ("--compression", "lz4"),
+        ("--compression", "zstd"),
+        ("--compression", "snappy"),
+        ("--compression", "gzip"),
+        ("--idempotent",),
+        ("--batch-bytes", "1000", "--linger-ms", "0"),
+    ],
+    ids=" ".join,
+)
+def test_everything_produced_is_consumed(broker: PenstockProcess, topic: str, arguments: tuple[str, ...]) -> None:
+    spread = ("--partitions", "3")
+    sent = run_client("produce", broker.bootstrap, topic, "--messages", "6000", "--size", "100", *spread, *arguments)
+    assert sent["messages"] == 6000
+
+    # One message went to each partition before the clock started.
+    read = run_client("consume", broker.bootstrap, topic, "--messages", "6003", *spread)
+
+    assert read["messages"] == 6003
+    assert read["bytes"] == 6003 * 100
+
+
+def test_messages_travel_end_to_end_while_they_are_sent(broker: PenstockProcess, topic: str) -> None:
+    values = run_client(
+        "latency", broker.bootstrap, topic, "--rate", "500", "--seconds", "0.5", "--warmup-seconds", "0.1"
+    )
+    assert values["messages"] == 250
+    assert 0 < values["ms_p50"] <= values["ms_p99"] <= values["ms_max"]
+
+
+@pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (8, 8)])
+def test_one_record_requests_are_answered_in_order_and_stored(
+    broker: PenstockProcess, topic: str, connections: int, in_flight: int
+) -> None:
+    counts = ("--connections", str(connections), "--in-flight", str(in_flight))
+    sent = run_client("requests", broker.bootstrap, topic, *counts, "--seconds", "0.3", "--size", "100")
+    read = run_client("consume", broker.bootstrap, topic, "--messages", f"{sent['messages']:.0f}")
+    assert read["messages"] == sent["messages"]
+
+
+def test_a_request_to_a_topic_that_is_missing_is_refused_by_its_code(broker: PenstockProcess) -> None:
+    with pytest.raises(LoadFailed, match="refused with error code 3"):
+        run_client("requests", broker.bootstrap, f"missing-{uuid.uuid4()}", "--seconds", "0.3")
