@@ -1,0 +1,361 @@
+"""The metadata store of a single broker: an SQLite file, opened by one process at a time.
+
+All statements run in one thread of its own, since a commit waits for the disk. Transactions that arrive while a
+commit is under way go into the next one together: each is still done or refused on its own, but one fsync serves all.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.cluster.store import (
+    NODE_BYTES_MAX,
+    BadVersion,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    StoreFault,
+    StoreUnavailable,
+    WatchCallback,
+)
+from penstock.core.controller.image import Change
+from penstock.core.controller.operations import ANY_VERSION, Check, Create, Delete, Operation, Set
+
+Result = TypeVar("Result")
+
+FILE_NAME = "metadata.sqlite"
+SCHEMA_VERSION = 1
+TRANSACTIONS_PENDING_MAX = 10_000
+TRANSACTIONS_PER_COMMIT_MAX = 256
+CACHE_KIB = 2048
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (
+    path TEXT PRIMARY KEY,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO counter VALUES ('transaction', 0), ('session', 0);
+"""
+
+
+class StoreInUse(Exception):
+    """Another process has the store open: two brokers on one directory would destroy each other's data."""
+
+
+class StoreDamaged(Exception):
+    """The file is not a metadata store this version can read."""
+
+
+class _Database:
+    """The SQLite side. Every method runs in the store's thread; none returns before its effect is on disk."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.connection = sqlite3.connect(file, isolation_level=None, timeout=0, cached_statements=32)
+        self.session = 0
+        self.transaction = 0
+
+    def open(self) -> None:
+        run = self.connection.execute
+        # Held until close: SQLite itself keeps a second process out, and gives the lock up when this one is killed.
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run(f"PRAGMA cache_size = -{CACHE_KIB}")
+        version = run("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StoreDamaged(f"{self.file} was written by a later version of penstock (format {version})")
+        problems = [row[0] for row in run("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise StoreDamaged(f"{self.file} is damaged: {'; '.join(problems)}; restore it from a copy")
+        self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        with self.connection:
+            run("BEGIN IMMEDIATE")
+            # Whoever had the store before is gone, or this process could not have it.
+            run("DELETE FROM node WHERE owner <> 0")
+            run("UPDATE counter SET value = value + 1 WHERE name = 'session'")
+            counters = dict(run("SELECT name, value FROM counter"))
+            run("COMMIT")
+        self.session, self.transaction = counters["session"], counters["transaction"]
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self.connection.execute("DELETE FROM node WHERE owner <> 0")
+        self.connection.close()
+
+    def get(self, path: str) -> Node | None:
+        row = self.connection.execute(
+            "SELECT data, version, owner, created FROM node WHERE path = ?", (path,)
+        ).fetchone()
+        return None if row is None else Node(data=row[0], version=row[1], owner=row[2], created=row[3])
+
+    def below(self, path: str) -> dict[str, Node]:
+        # Every path below 'x' lies between 'x/' and 'x0', the character after the slash.
+        rows = self.connection.execute(
+            "SELECT path, data, version, owner, created FROM node WHERE path >= ? AND path < ? ORDER BY path",
+            (f"{path}/", f"{path}0"),
+        )
+        return {row[0]: Node(data=row[1], version=row[2], owner=row[3], created=row[4]) for row in rows}
+
+    def children(self, path: str) -> list[str]:
+        if self.get(path) is None:
+            raise NoNode(path)
+        rows = self.connection.execute("SELECT path FROM node WHERE path >= ? AND path < ?", (f"{path}/", f"{path}0"))
+        start = len(path) + 1
+        return sorted(row[0][start:] for row in rows if "/" not in row[0][start:])
+
+    def tree(self, path: str) -> dict[str, Node]:
+        top = self.get(path)
+        return ({} if top is None else {path: top}) | self.below(path.rstrip("/"))
+
+    def commit(self, batch: list[Sequence[Operation]]) -> list["Committed | StoreFault"]:
+        """One SQLite transaction for all of them, each in a savepoint of its own."""
+        run = self.connection.execute
+        outcomes: list[Committed | StoreFault] = []
+        first = self.transaction
+        try:
+            run("BEGIN IMMEDIATE")
+            for operations in batch:
+                run("SAVEPOINT one")
+                try:
+                    outcomes.append(self._do(operations))
+                except StoreFault as fault:
+                    run("ROLLBACK TO one")
+                    outcomes.append(fault)
+                run("RELEASE one")
+            run("UPDATE counter SET value = ? WHERE name = 'transaction'", (self.transaction,))
+            run("COMMIT")
+        except sqlite3.Error:
+            self.transaction = first
+            with suppress(sqlite3.Error):
+                run("ROLLBACK")
+            raise
+        return outcomes
+
+    def _do(self, operations: Sequence[Operation]) -> "Committed":
+        number = self.transaction + 1
+        changes: dict[str, Change] = {}
+        for index, operation in enumerate(operations):
+            node = self.get(operation.path)
+            match operation:
+                case Create():
+                    self._create(operation, node, number, index)
+                case Set():
+                    self._expect(operation, node, index)
+                    self.connection.execute(
+                        "UPDATE node SET data = ?, version = version + 1 WHERE path = ?",
+                        (operation.data, operation.path),
+                    )
+                case Delete():
+                    self._expect(operation, node, index)
+                    if self._has_children(operation.path):
+                        raise NotEmpty(operation.path, index)
+                    self.connection.execute("DELETE FROM node WHERE path = ?", (operation.path,))
+                case Check():
+                    self._expect(operation, node, index)
+                    continue
+            changes[operation.path] = self._change(operation.path)
+        self.transaction = number
+        return Committed(number=number, changes=tuple(changes.values()))
+
+    def _create(self, operation: Create, node: Node | None, number: int, index: int) -> None:
+        if node is not None:
+            raise NodeExists(operation.path, index)
+        parent = operation.path.rpartition("/")[0]
+        above = self.get(parent) if parent else None
+        # As in ZooKeeper, a node that goes with its owner cannot have others below it.
+        if parent and (above is None or above.owner):
+            raise NoNode(parent, index)
+        owner = self.session if operation.ephemeral else 0
+        self.connection.execute(
+            "INSERT INTO node VALUES (?, ?, 0, ?, ?)", (operation.path, operation.data, owner, number)
+        )
+
+    def _expect(self, operation: Set | Delete | Check, node: Node | None, index: int) -> None:
+        if node is None:
+            raise NoNode(operation.path, index)
+        if operation.version not in (ANY_VERSION, node.version):
+            raise BadVersion(operation.path, index)
+
+    def _has_children(self, path: str) -> bool:
+        row = self.connection.execute(
+            "SELECT 1 FROM node WHERE path >= ? AND path < ? LIMIT 1", (f"{path}/", f"{path}0")
+        )
+        return row.fetchone() is not None
+
+    def _change(self, path: str) -> Change:
+        node = self.get(path)
+        if node is None:
+            return Change(path=path, data=None)
+        return Change(path=path, data=node.data, version=node.version, created=node.created)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A transaction that is on disk."""
+
+    number: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    operations: Sequence[Operation]
+    done: "asyncio.Future[int]"
+
+
+class EmbeddedStore:
+    """A `MetadataStore` in one SQLite file. Use `open`."""
+
+    def __init__(self, database: _Database, thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
+        self._database = database
+        self._thread = thread
+        self._loop = loop
+        self._waiting: list[_Waiting] = []
+        self._committing: asyncio.Future[list[Committed | StoreFault]] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._watches: dict[int, tuple[str, WatchCallback]] = {}
+        self._watch_last = 0
+        self._closed = False
+
+    @classmethod
+    async def open(cls, directory: Path) -> "EmbeddedStore":
+        """Open the store of a data directory, making it where there is none.
+
+        Raises `StoreInUse` while another process has it open, `StoreDamaged` when it cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+        try:
+            database = await loop.run_in_executor(thread, _open, directory / FILE_NAME)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(database, thread, loop)
+
+    @property
+    def session(self) -> int:
+        return self._database.session
+
+    async def get(self, path: str) -> Node | None:
+        return await self._run(lambda: self._database.get(path))
+
+    async def children(self, path: str) -> list[str]:
+        return await self._run(lambda: self._database.children(path))
+
+    async def tree(self, path: str) -> Mapping[str, Node]:
+        return await self._run(lambda: self._database.tree(path))
+
+    def multi(self, operations: Sequence[Operation]) -> Awaitable[int]:
+        for operation in operations:
+            if isinstance(operation, Create | Set):
+                assert len(operation.data) <= NODE_BYTES_MAX, f"{operation.path}: {len(operation.data)} bytes"
+        if self._closed or len(self._waiting) >= TRANSACTIONS_PENDING_MAX:
+            raise StoreUnavailable("the metadata store is closed" if self._closed else "too many changes are waiting")
+        waiting = _Waiting(operations, self._loop.create_future())
+        self._waiting.append(waiting)
+        if self._committing is None:
+            self._idle.clear()
+            self._commit_next()
+        return waiting.done
+
+    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        self._watch_last += 1
+        number = self._watch_last
+        self._watches[number] = (path, callback)
+
+        def unwatch() -> None:
+            self._watches.pop(number, None)
+
+        return unwatch
+
+    async def close(self) -> None:
+        """Finish what was asked, end the session, let the file go."""
+        self._closed = True
+        await self._idle.wait()
+        await self._loop.run_in_executor(self._thread, self._database.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, ask: Callable[[], Result]) -> Result:
+        if self._closed:
+            raise StoreUnavailable("the metadata store is closed")
+        return await self._loop.run_in_executor(self._thread, ask)
+
+    def _commit_next(self) -> None:
+        """Send what waits to the thread, as one commit; the next starts when this one has ended."""
+        batch = self._waiting[:TRANSACTIONS_PER_COMMIT_MAX]
+        del self._waiting[:TRANSACTIONS_PER_COMMIT_MAX]
+        asked = [waiting.operations for waiting in batch]
+        self._committing = self._loop.run_in_executor(self._thread, self._database.commit, asked)
+        self._committing.add_done_callback(lambda outcomes: self._committed(batch, outcomes))
+
+    def _committed(self, batch: list[_Waiting], done: "asyncio.Future[list[Committed | StoreFault]]") -> None:
+        error = done.exception()
+        if isinstance(error, sqlite3.Error):
+            error = StoreUnavailable(f"the metadata store at {self._database.file} cannot be written: {error}")
+        outcomes = [error] * len(batch) if error is not None else done.result()
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                self._tell(outcome.changes)
+                _settle(waiting.done, outcome.number)
+            else:
+                _settle(waiting.done, outcome)
+        if self._waiting:
+            self._commit_next()
+        else:
+            self._committing = None
+            self._idle.set()
+
+    def _tell(self, changes: tuple[Change, ...]) -> None:
+        for path, callback in list(self._watches.values()):
+            prefix = path.rstrip("/") + "/"
+            seen = [change for change in changes if change.path == path or change.path.startswith(prefix)]
+            if seen:
+                try:
+                    callback(seen)
+                except Exception as error:
+                    # A watcher's bug must be heard of, and must not leave the other waiters without an answer.
+                    context = {"message": f"a watcher of {path} failed", "exception": error}
+                    self._loop.call_exception_handler(context)
+
+
+def _settle(done: "asyncio.Future[int]", outcome: int | BaseException) -> None:
+    """Tell whoever waits, if anybody still does."""
+    if done.done():
+        return
+    if isinstance(outcome, int):
+        done.set_result(outcome)
+    else:
+        done.set_exception(outcome)
+
+
+def _open(file: Path) -> _Database:
+    try:
+        database = _Database(file)
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"{file} cannot be opened: {error}") from None
+    try:
+        database.open()
+    except sqlite3.OperationalError as error:
+        database.connection.close()
+        if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreInUse(f"{file} is in use by another process: one data directory serves one broker") from None
+        raise StoreUnavailable(f"{file} cannot be opened: {error}") from None
+    except sqlite3.DatabaseError as error:
+        database.connection.close()
+        raise StoreDamaged(f"{file} is not a metadata store: {error}") from None
+    except BaseException:
+        database.connection.close()
+        raise
+    return database
