@@ -188,9 +188,9 @@ class ModuleSource:
         name = self.class_name(struct.name, side)
         yield from ("", "", f"def _read_{snake(name)}(r: Reader, v: int) -> {name}:")
         yield f"    m = {name}.__new__({name})"
-        for fields, test in runs(struct):
-            if not fields[0].tagged:
-                yield from indent(test, list(self.read_run(fields, side)), self.defaults(fields, side))
+        for fields, test in groups(struct):
+            reads = [line for run in runs(fields) for line in self.read_run(run, side)]
+            yield from indent(test, reads, self.defaults(fields, side))
         tagged = [field for field in struct.fields if field.tagged]
         for field in tagged:
             yield f"    m.{field.name} = {self.default(field, side)}"
@@ -274,23 +274,21 @@ class ModuleSource:
     def writer(self, struct: Struct, side: str) -> Iterator[str]:
         name = self.class_name(struct.name, side)
         yield from ("", "", f"def _write_{snake(name)}(w: Writer, m: {name}, v: int) -> None:")
-        for fields, test in runs(struct):
-            if not fields[0].tagged:
-                yield from indent(test, list(self.write_run(fields, side)), [])
-                yield from self.refusals(fields, struct, side)
+        for fields, test in groups(struct):
+            writes = [line for run in runs(fields) for line in self.write_run(run, side)]
+            yield from indent(test, writes, list(self.refusals(fields, side)))
         tagged = [field for field in struct.fields if field.tagged]
         yield from self.write_tags(tagged, struct, side)
         start = self.api.flexible_from
         if not tagged and (start is None or max(struct.versions) < start) and not struct.fields:
             yield "    pass"
 
-    def refusals(self, fields: list[Field], struct: Struct, side: str) -> Iterator[str]:
+    def refusals(self, fields: list[Field], side: str) -> Iterator[str]:
+        """What a version without these fields says to a value in them."""
         for field in fields:
-            if field.ignorable or field.versions == struct.versions:
-                continue
-            test = condition(struct.versions - field.versions, struct.versions)
-            yield f"    if ({test}) and {self.differs(field, side)}:"
-            yield f"        absent(m, {field.name!r}, v)"
+            if not field.ignorable:
+                yield f"if {self.differs(field, side)}:"
+                yield f"    absent(m, {field.name!r}, v)"
 
     def write_run(self, fields: list[Field], side: str) -> Iterator[str]:
         if len(fields) > 1:
@@ -350,7 +348,9 @@ class ModuleSource:
             yield "        t = w.fresh()"
             yield from (f"        {line}" for line in self.write_value(field, field.tagged, side, "t"))
             yield f"        tagged.append(({field.tag}, t))"
-            yield from self.refusals([field], struct, side)
+            if test and not field.ignorable:
+                yield f"    elif {self.differs(field, side)}:"
+                yield f"        absent(m, {field.name!r}, v)"
         yield "    w.tags(tagged)"
 
     # The four functions.
@@ -370,20 +370,23 @@ class ModuleSource:
             yield f"    return encode(_write_{side}, msg, version, {flexible})"
 
 
-def runs(struct: Struct) -> Iterator[tuple[list[Field], str | None]]:
-    """Fields in order, neighbours of fixed width and equal versions together, each with the test of its versions."""
+def groups(struct: Struct) -> Iterator[tuple[list[Field], str | None]]:
+    """Fields in order, neighbours of equal versions together with the test for these versions; tagged ones left out."""
     for field in struct.fields:
         assert not field.tagged or field.tagged == field.versions, field
-
-    def together(pair: tuple[int, Field]) -> object:
-        place, field = pair
-        if field.kind in FIXED and not field.array and not field.tagged:
-            return tuple(sorted(field.versions))
-        return place
-
-    for _, group in groupby(enumerate(struct.fields), key=together):
-        fields = [field for _, field in group]
+    plain = [field for field in struct.fields if not field.tagged]
+    for _, group in groupby(plain, key=lambda field: sorted(field.versions)):
+        fields = list(group)
         yield fields, condition(fields[0].versions, struct.versions)
+
+
+def runs(fields: list[Field]) -> Iterator[list[Field]]:
+    """Neighbours of fixed width together, the others alone."""
+    for fixed, group in groupby(fields, key=lambda field: field.kind in FIXED and not field.array):
+        if fixed:
+            yield list(group)
+        else:
+            yield from ([field] for field in group)
 
 
 def indent(test: str | None, lines: Iterable[str], otherwise: list[str]) -> Iterator[str]:

@@ -109,9 +109,10 @@ def read_api(root: Path, name: str) -> Api:
 
 def root_class(name: str, version: int, kind: str) -> Any:
     module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")
+    values: list[Any] = list(vars(module).values())
     (found,) = [
         value
-        for value in vars(module).values()
+        for value in values
         if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and value.__type__.name == kind
     ]
     return found
@@ -149,16 +150,15 @@ def entity_of(annotation: Any) -> Any:
 
 
 def merge(struct: Struct, fields: list[Field], version: int) -> None:
-    """Add one version's fields to those of the others, each where its neighbours stand."""
+    """Add one version's fields to those of the others, a new one right before the next that is known."""
     known = {field.name: field for field in struct.fields}
-    place = 0
-    for field in fields:
+    for place, field in enumerate(fields):
         old = known.get(field.name)
         if old is None:
-            struct.fields.insert(place, field)
-            place += 1
+            following = (known[later.name] for later in fields[place:] if later.name in known)
+            before = next(following, None)
+            struct.fields.insert(len(struct.fields) if before is None else struct.fields.index(before), field)
             continue
-        place = struct.fields.index(old) + 1
         assert (old.kind, old.struct, old.array) == (field.kind, field.struct, field.array), (struct.name, field)
         old.versions.add(version)
         old.nullable |= field.nullable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 24
 NAME = "AddPartitionsToTxn"
@@ -46,30 +46,30 @@ class AddPartitionsToTxnTransaction(Message):
 
 class Request(Message):
     __slots__ = (
-        "transactions",
         "v3_and_below_transactional_id",
         "v3_and_below_producer_id",
         "v3_and_below_producer_epoch",
         "v3_and_below_topics",
+        "transactions",
     )
 
     def __init__(
         self,
         *,
-        transactions: list[AddPartitionsToTxnTransaction] | tuple[AddPartitionsToTxnTransaction, ...] = (),
         v3_and_below_transactional_id: str = "",
         v3_and_below_producer_id: int = 0,
         v3_and_below_producer_epoch: int = 0,
         v3_and_below_topics: list[AddPartitionsToTxnTopic] | tuple[AddPartitionsToTxnTopic, ...] = (),
+        transactions: list[AddPartitionsToTxnTransaction] | tuple[AddPartitionsToTxnTransaction, ...] = (),
     ) -> None:
-        self.transactions: list[AddPartitionsToTxnTransaction] = (
-            list(transactions) if isinstance(transactions, tuple) else transactions
-        )
         self.v3_and_below_transactional_id = v3_and_below_transactional_id
         self.v3_and_below_producer_id = v3_and_below_producer_id
         self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
         self.v3_and_below_topics: list[AddPartitionsToTxnTopic] = (
             list(v3_and_below_topics) if isinstance(v3_and_below_topics, tuple) else v3_and_below_topics
+        )
+        self.transactions: list[AddPartitionsToTxnTransaction] = (
+            list(transactions) if isinstance(transactions, tuple) else transactions
         )
 
 
@@ -105,36 +105,42 @@ def _write_add_partitions_to_txn_transaction(w: Writer, m: AddPartitionsToTxnTra
 
 def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
+    if v <= 3:
+        m.v3_and_below_transactional_id = r.string()
+        m.v3_and_below_producer_id, m.v3_and_below_producer_epoch = r.fixed(_qh)
+        m.v3_and_below_topics = r.array(_read_add_partitions_to_txn_topic, v, 3)
+    else:
+        m.v3_and_below_transactional_id = ""
+        m.v3_and_below_producer_id = 0
+        m.v3_and_below_producer_epoch = 0
+        m.v3_and_below_topics = []
     if v >= 4:
         m.transactions = r.array(_read_add_partitions_to_txn_transaction, v, 14)
     else:
         m.transactions = []
-    if v <= 3:
-        m.v3_and_below_transactional_id = r.string()
-    else:
-        m.v3_and_below_transactional_id = ""
-    if v <= 3:
-        m.v3_and_below_producer_id, m.v3_and_below_producer_epoch = r.fixed(_qh)
-    else:
-        m.v3_and_below_producer_id = 0
-        m.v3_and_below_producer_epoch = 0
-    if v <= 3:
-        m.v3_and_below_topics = r.array(_read_add_partitions_to_txn_topic, v, 3)
-    else:
-        m.v3_and_below_topics = []
     r.skip_tags()
     return m
 
 
 def _write_request(w: Writer, m: Request, v: int) -> None:
-    if v >= 4:
-        w.array(_write_add_partitions_to_txn_transaction, m.transactions, v)
     if v <= 3:
         w.string(m.v3_and_below_transactional_id)
-    if v <= 3:
         w += _qh.pack(m.v3_and_below_producer_id, m.v3_and_below_producer_epoch)
-    if v <= 3:
         w.array(_write_add_partitions_to_txn_topic, m.v3_and_below_topics, v)
+    else:
+        if m.v3_and_below_transactional_id:
+            absent(m, "v3_and_below_transactional_id", v)
+        if m.v3_and_below_producer_id != 0:
+            absent(m, "v3_and_below_producer_id", v)
+        if m.v3_and_below_producer_epoch != 0:
+            absent(m, "v3_and_below_producer_epoch", v)
+        if m.v3_and_below_topics:
+            absent(m, "v3_and_below_topics", v)
+    if v >= 4:
+        w.array(_write_add_partitions_to_txn_transaction, m.transactions, v)
+    else:
+        if m.transactions:
+            absent(m, "transactions", v)
     w.tags()
 
 
@@ -178,26 +184,26 @@ class AddPartitionsToTxnResult(Message):
 
 
 class Response(Message):
-    __slots__ = ("throttle_time_ms", "error_code", "results_by_transaction", "results_by_topic_v3_and_below")
+    __slots__ = ("throttle_time_ms", "results_by_topic_v3_and_below", "error_code", "results_by_transaction")
 
     def __init__(
         self,
         *,
         throttle_time_ms: int = 0,
-        error_code: int = 0,
-        results_by_transaction: list[AddPartitionsToTxnResult] | tuple[AddPartitionsToTxnResult, ...] = (),
         results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult]
         | tuple[AddPartitionsToTxnTopicResult, ...] = (),
+        error_code: int = 0,
+        results_by_transaction: list[AddPartitionsToTxnResult] | tuple[AddPartitionsToTxnResult, ...] = (),
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.results_by_transaction: list[AddPartitionsToTxnResult] = (
-            list(results_by_transaction) if isinstance(results_by_transaction, tuple) else results_by_transaction
-        )
         self.results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = (
             list(results_by_topic_v3_and_below)
             if isinstance(results_by_topic_v3_and_below, tuple)
             else results_by_topic_v3_and_below
+        )
+        self.error_code = error_code
+        self.results_by_transaction: list[AddPartitionsToTxnResult] = (
+            list(results_by_transaction) if isinstance(results_by_transaction, tuple) else results_by_transaction
         )
 
 
@@ -244,30 +250,33 @@ def _write_add_partitions_to_txn_result(w: Writer, m: AddPartitionsToTxnResult, 
 def _read_response(r: Reader, v: int) -> Response:
     m = Response.__new__(Response)
     m.throttle_time_ms = r.int32()
-    if v >= 4:
-        m.error_code = r.int16()
-    else:
-        m.error_code = 0
-    if v >= 4:
-        m.results_by_transaction = r.array(_read_add_partitions_to_txn_result, v, 3)
-    else:
-        m.results_by_transaction = []
     if v <= 3:
         m.results_by_topic_v3_and_below = r.array(_read_add_partitions_to_txn_topic_result, v, 3)
     else:
         m.results_by_topic_v3_and_below = []
+    if v >= 4:
+        m.error_code = r.int16()
+        m.results_by_transaction = r.array(_read_add_partitions_to_txn_result, v, 3)
+    else:
+        m.error_code = 0
+        m.results_by_transaction = []
     r.skip_tags()
     return m
 
 
 def _write_response(w: Writer, m: Response, v: int) -> None:
     w.int32(m.throttle_time_ms)
-    if v >= 4:
-        w.int16(m.error_code)
-    if v >= 4:
-        w.array(_write_add_partitions_to_txn_result, m.results_by_transaction, v)
     if v <= 3:
         w.array(_write_add_partitions_to_txn_topic_result, m.results_by_topic_v3_and_below, v)
+    else:
+        if m.results_by_topic_v3_and_below:
+            absent(m, "results_by_topic_v3_and_below", v)
+    if v >= 4:
+        w.int16(m.error_code)
+        w.array(_write_add_partitions_to_txn_result, m.results_by_transaction, v)
+    else:
+        if m.results_by_transaction:
+            absent(m, "results_by_transaction", v)
     w.tags()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 80
 NAME = "AddRaftVoter"
@@ -83,6 +83,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.array(_write_listener, m.listeners, v)
     if v >= 1:
         w.boolean(m.ack_when_committed)
+    else:
+        if not m.ack_when_committed:
+            absent(m, "ack_when_committed", v)
     w.tags()
 
 

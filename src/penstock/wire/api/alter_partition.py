@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 56
 NAME = "AlterPartition"
@@ -23,8 +23,8 @@ class RequestPartitionData(Message):
     __slots__ = (
         "partition_index",
         "leader_epoch",
-        "new_isr_with_epochs",
         "new_isr",
+        "new_isr_with_epochs",
         "leader_recovery_state",
         "partition_epoch",
     )
@@ -34,17 +34,17 @@ class RequestPartitionData(Message):
         *,
         partition_index: int = 0,
         leader_epoch: int = 0,
-        new_isr_with_epochs: list[BrokerState] | tuple[BrokerState, ...] = (),
         new_isr: list[int] | tuple[int, ...] = (),
+        new_isr_with_epochs: list[BrokerState] | tuple[BrokerState, ...] = (),
         leader_recovery_state: int = 0,
         partition_epoch: int = 0,
     ) -> None:
         self.partition_index = partition_index
         self.leader_epoch = leader_epoch
+        self.new_isr: list[int] = list(new_isr) if isinstance(new_isr, tuple) else new_isr
         self.new_isr_with_epochs: list[BrokerState] = (
             list(new_isr_with_epochs) if isinstance(new_isr_with_epochs, tuple) else new_isr_with_epochs
         )
-        self.new_isr: list[int] = list(new_isr) if isinstance(new_isr, tuple) else new_isr
         self.leader_recovery_state = leader_recovery_state
         self.partition_epoch = partition_epoch
 
@@ -88,14 +88,14 @@ class Request(Message):
 def _read_request_partition_data(r: Reader, v: int) -> RequestPartitionData:
     m = RequestPartitionData.__new__(RequestPartitionData)
     m.partition_index, m.leader_epoch = r.fixed(_ii)
-    if v >= 3:
-        m.new_isr_with_epochs = r.array(_read_broker_state, v, 13)
-    else:
-        m.new_isr_with_epochs = []
     if v <= 2:
         m.new_isr = r.integers("i", 4)
     else:
         m.new_isr = []
+    if v >= 3:
+        m.new_isr_with_epochs = r.array(_read_broker_state, v, 13)
+    else:
+        m.new_isr_with_epochs = []
     m.leader_recovery_state, m.partition_epoch = r.fixed(_bi)
     r.skip_tags()
     return m
@@ -103,10 +103,16 @@ def _read_request_partition_data(r: Reader, v: int) -> RequestPartitionData:
 
 def _write_request_partition_data(w: Writer, m: RequestPartitionData, v: int) -> None:
     w += _ii.pack(m.partition_index, m.leader_epoch)
-    if v >= 3:
-        w.array(_write_broker_state, m.new_isr_with_epochs, v)
     if v <= 2:
         w.integers("i", m.new_isr)
+    else:
+        if m.new_isr:
+            absent(m, "new_isr", v)
+    if v >= 3:
+        w.array(_write_broker_state, m.new_isr_with_epochs, v)
+    else:
+        if m.new_isr_with_epochs:
+            absent(m, "new_isr_with_epochs", v)
     w += _bi.pack(m.leader_recovery_state, m.partition_epoch)
     w.tags()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 45
 NAME = "AlterPartitionReassignments"
@@ -92,6 +92,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.int32(m.timeout_ms)
     if v >= 1:
         w.boolean(m.allow_replication_factor_change)
+    else:
+        if not m.allow_replication_factor_change:
+            absent(m, "allow_replication_factor_change", v)
     w.array(_write_reassignable_topic, m.topics, v)
     w.tags()
 

@@ -28,11 +28,9 @@ def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
     if v >= 3:
         m.client_software_name = r.string()
-    else:
-        m.client_software_name = ""
-    if v >= 3:
         m.client_software_version = r.string()
     else:
+        m.client_software_name = ""
         m.client_software_version = ""
     r.skip_tags()
     return m
@@ -41,7 +39,6 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v >= 3:
         w.string(m.client_software_name)
-    if v >= 3:
         w.string(m.client_software_version)
     w.tags()
 

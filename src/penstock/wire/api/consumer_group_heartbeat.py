@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 68
 NAME = "ConsumerGroupHeartbeat"
@@ -109,6 +109,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.strings_nullable(m.subscribed_topic_names)
     if v >= 1:
         w.string_nullable(m.subscribed_topic_regex)
+    else:
+        if m.subscribed_topic_regex is not None:
+            absent(m, "subscribed_topic_regex", v)
     w.string_nullable(m.server_assignor)
     w.array_nullable(_write_topic_partitions, m.topic_partitions, v)
     w.tags()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 38
 NAME = "CreateDelegationToken"
@@ -58,11 +58,9 @@ def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
     if v >= 3:
         m.owner_principal_type = r.string_nullable()
-    else:
-        m.owner_principal_type = ""
-    if v >= 3:
         m.owner_principal_name = r.string_nullable()
     else:
+        m.owner_principal_type = ""
         m.owner_principal_name = ""
     m.renewers = r.array(_read_creatable_renewers, v, 3)
     m.max_lifetime_ms = r.int64()
@@ -73,8 +71,12 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v >= 3:
         w.string_nullable(m.owner_principal_type)
-    if v >= 3:
         w.string_nullable(m.owner_principal_name)
+    else:
+        if m.owner_principal_type != "":
+            absent(m, "owner_principal_type", v)
+        if m.owner_principal_name != "":
+            absent(m, "owner_principal_name", v)
     w.array(_write_creatable_renewers, m.renewers, v)
     w.int64(m.max_lifetime_ms)
     w.tags()
@@ -130,11 +132,9 @@ def _read_response(r: Reader, v: int) -> Response:
     m.principal_name = r.string()
     if v >= 3:
         m.token_requester_principal_type = r.string()
-    else:
-        m.token_requester_principal_type = ""
-    if v >= 3:
         m.token_requester_principal_name = r.string()
     else:
+        m.token_requester_principal_type = ""
         m.token_requester_principal_name = ""
     m.issue_timestamp_ms, m.expiry_timestamp_ms, m.max_timestamp_ms = r.fixed(_qqq)
     m.token_id = r.string()
@@ -150,8 +150,12 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.string(m.principal_name)
     if v >= 3:
         w.string(m.token_requester_principal_type)
-    if v >= 3:
         w.string(m.token_requester_principal_name)
+    else:
+        if m.token_requester_principal_type:
+            absent(m, "token_requester_principal_type", v)
+        if m.token_requester_principal_name:
+            absent(m, "token_requester_principal_name", v)
     w += _qqq.pack(m.issue_timestamp_ms, m.expiry_timestamp_ms, m.max_timestamp_ms)
     w.string(m.token_id)
     w.raw(m.hmac)

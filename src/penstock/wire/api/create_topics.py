@@ -203,12 +203,10 @@ def _read_creatable_topic_result(r: Reader, v: int) -> CreatableTopicResult:
     m.error_message = r.string_nullable()
     if v >= 5:
         m.num_partitions, m.replication_factor = r.fixed(_ih)
+        m.configs = r.array_nullable(_read_creatable_topic_configs, v, 6)
     else:
         m.num_partitions = -1
         m.replication_factor = -1
-    if v >= 5:
-        m.configs = r.array_nullable(_read_creatable_topic_configs, v, 6)
-    else:
         m.configs = []
     m.topic_config_error_code = 0
     for tag, end in r.tagged():
@@ -227,7 +225,6 @@ def _write_creatable_topic_result(w: Writer, m: CreatableTopicResult, v: int) ->
     w.string_nullable(m.error_message)
     if v >= 5:
         w += _ih.pack(m.num_partitions, m.replication_factor)
-    if v >= 5:
         w.array_nullable(_write_creatable_topic_configs, m.configs, v)
     tagged: list[tuple[int, Writer]] = []
     if (v >= 5) and m.topic_config_error_code != 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 20
 NAME = "DeleteTopics"
@@ -20,17 +20,17 @@ class DeleteTopicState(Message):
 
 
 class Request(Message):
-    __slots__ = ("topics", "topic_names", "timeout_ms")
+    __slots__ = ("topic_names", "topics", "timeout_ms")
 
     def __init__(
         self,
         *,
-        topics: list[DeleteTopicState] | tuple[DeleteTopicState, ...] = (),
         topic_names: list[str] | tuple[str, ...] = (),
+        topics: list[DeleteTopicState] | tuple[DeleteTopicState, ...] = (),
         timeout_ms: int = 0,
     ) -> None:
-        self.topics: list[DeleteTopicState] = list(topics) if isinstance(topics, tuple) else topics
         self.topic_names: list[str] = list(topic_names) if isinstance(topic_names, tuple) else topic_names
+        self.topics: list[DeleteTopicState] = list(topics) if isinstance(topics, tuple) else topics
         self.timeout_ms = timeout_ms
 
 
@@ -50,24 +50,27 @@ def _write_delete_topic_state(w: Writer, m: DeleteTopicState, v: int) -> None:
 
 def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
-    if v >= 6:
-        m.topics = r.array(_read_delete_topic_state, v, 18)
-    else:
-        m.topics = []
     if v <= 5:
         m.topic_names = r.strings()
     else:
         m.topic_names = []
+    if v >= 6:
+        m.topics = r.array(_read_delete_topic_state, v, 18)
+    else:
+        m.topics = []
     m.timeout_ms = r.int32()
     r.skip_tags()
     return m
 
 
 def _write_request(w: Writer, m: Request, v: int) -> None:
-    if v >= 6:
-        w.array(_write_delete_topic_state, m.topics, v)
     if v <= 5:
         w.strings(m.topic_names)
+    if v >= 6:
+        w.array(_write_delete_topic_state, m.topics, v)
+    else:
+        if m.topics:
+            absent(m, "topics", v)
     w.int32(m.timeout_ms)
     w.tags()
 

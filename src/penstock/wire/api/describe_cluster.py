@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 60
 NAME = "DescribeCluster"
@@ -49,8 +49,14 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.boolean(m.include_cluster_authorized_operations)
     if v >= 1:
         w.int8(m.endpoint_type)
+    else:
+        if m.endpoint_type != 1:
+            absent(m, "endpoint_type", v)
     if v >= 2:
         w.boolean(m.include_fenced_brokers)
+    else:
+        if m.include_fenced_brokers:
+            absent(m, "include_fenced_brokers", v)
     w.tags()
 
 
@@ -122,6 +128,9 @@ def _write_describe_cluster_broker(w: Writer, m: DescribeClusterBroker, v: int) 
     w.string_nullable(m.rack)
     if v >= 2:
         w.boolean(m.is_fenced)
+    else:
+        if m.is_fenced:
+            absent(m, "is_fenced", v)
     w.tags()
 
 
@@ -146,6 +155,9 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.string_nullable(m.error_message)
     if v >= 1:
         w.int8(m.endpoint_type)
+    else:
+        if m.endpoint_type != 1:
+            absent(m, "endpoint_type", v)
     w.string(m.cluster_id)
     w.int32(m.controller_id)
     w.array(_write_describe_cluster_broker, m.brokers, v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 32
 NAME = "DescribeConfigs"
@@ -80,6 +80,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.boolean(m.include_synonyms)
     if v >= 3:
         w.boolean(m.include_documentation)
+    else:
+        if m.include_documentation:
+            absent(m, "include_documentation", v)
     w.tags()
 
 
@@ -182,11 +185,9 @@ def _read_describe_configs_resource_result(r: Reader, v: int) -> DescribeConfigs
     m.synonyms = r.array(_read_describe_configs_synonym, v, 4)
     if v >= 3:
         m.config_type = r.int8()
-    else:
-        m.config_type = 0
-    if v >= 3:
         m.documentation = r.string_nullable()
     else:
+        m.config_type = 0
         m.documentation = ""
     r.skip_tags()
     return m
@@ -199,7 +200,6 @@ def _write_describe_configs_resource_result(w: Writer, m: DescribeConfigsResourc
     w.array(_write_describe_configs_synonym, m.synonyms, v)
     if v >= 3:
         w.int8(m.config_type)
-    if v >= 3:
         w.string_nullable(m.documentation)
     w.tags()
 

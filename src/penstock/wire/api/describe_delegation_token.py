@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 41
 NAME = "DescribeDelegationToken"
@@ -143,11 +143,9 @@ def _read_described_delegation_token(r: Reader, v: int) -> DescribedDelegationTo
     m.principal_name = r.string()
     if v >= 3:
         m.token_requester_principal_type = r.string()
-    else:
-        m.token_requester_principal_type = ""
-    if v >= 3:
         m.token_requester_principal_name = r.string()
     else:
+        m.token_requester_principal_type = ""
         m.token_requester_principal_name = ""
     m.issue_timestamp, m.expiry_timestamp, m.max_timestamp = r.fixed(_qqq)
     m.token_id = r.string()
@@ -162,8 +160,12 @@ def _write_described_delegation_token(w: Writer, m: DescribedDelegationToken, v:
     w.string(m.principal_name)
     if v >= 3:
         w.string(m.token_requester_principal_type)
-    if v >= 3:
         w.string(m.token_requester_principal_name)
+    else:
+        if m.token_requester_principal_type:
+            absent(m, "token_requester_principal_type", v)
+        if m.token_requester_principal_name:
+            absent(m, "token_requester_principal_name", v)
     w += _qqq.pack(m.issue_timestamp, m.expiry_timestamp, m.max_timestamp)
     w.string(m.token_id)
     w.raw(m.hmac)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 15
 NAME = "DescribeGroups"
@@ -36,6 +36,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.strings(m.groups)
     if v >= 3:
         w.boolean(m.include_authorized_operations)
+    else:
+        if m.include_authorized_operations:
+            absent(m, "include_authorized_operations", v)
     w.tags()
 
 
@@ -154,6 +157,9 @@ def _write_described_group(w: Writer, m: DescribedGroup, v: int) -> None:
     w.int16(m.error_code)
     if v >= 6:
         w.string_nullable(m.error_message)
+    else:
+        if m.error_message is not None:
+            absent(m, "error_message", v)
     w.string(m.group_id)
     w.string(m.group_state)
     w.string(m.protocol_type)
@@ -161,6 +167,9 @@ def _write_described_group(w: Writer, m: DescribedGroup, v: int) -> None:
     w.array(_write_described_group_member, m.members, v)
     if v >= 3:
         w.int32(m.authorized_operations)
+    else:
+        if m.authorized_operations != -2147483648:
+            absent(m, "authorized_operations", v)
     w.tags()
 
 

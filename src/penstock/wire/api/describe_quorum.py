@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 55
 NAME = "DescribeQuorum"
@@ -205,6 +205,9 @@ def _write_replica_state(w: Writer, m: ReplicaState, v: int) -> None:
     w.int32(m.replica_id)
     if v >= 2:
         w.uuid(m.replica_directory_id)
+    else:
+        if m.replica_directory_id != ZERO_UUID:
+            absent(m, "replica_directory_id", v)
     w.int64(m.log_end_offset)
     if v >= 1:
         w += _qq.pack(m.last_fetch_timestamp, m.last_caught_up_timestamp)
@@ -302,6 +305,9 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.array(_write_response_topic_data, m.topics, v)
     if v >= 2:
         w.array(_write_node, m.nodes, v)
+    else:
+        if m.nodes:
+            absent(m, "nodes", v)
     w.tags()
 
 

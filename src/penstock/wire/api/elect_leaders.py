@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 43
 NAME = "ElectLeaders"
@@ -69,6 +69,9 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v >= 1:
         w.int8(m.election_type)
+    else:
+        if m.election_type != 0:
+            absent(m, "election_type", v)
     w.array_nullable(_write_topic_partitions, m.topic_partitions, v)
     w.int32(m.timeout_ms)
     w.tags()
@@ -156,6 +159,9 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.int32(m.throttle_time_ms)
     if v >= 1:
         w.int16(m.error_code)
+    else:
+        if m.error_code != 0:
+            absent(m, "error_code", v)
     w.array(_write_replica_election_result, m.replica_election_results, v)
     w.tags()
 

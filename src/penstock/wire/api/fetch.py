@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 1
 NAME = "Fetch"
@@ -56,28 +56,28 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
-    __slots__ = ("topic_id", "topic", "partitions")
+    __slots__ = ("topic", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         topic: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[FetchPartition] | tuple[FetchPartition, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.topic = topic
+        self.topic_id = topic_id
         self.partitions: list[FetchPartition] = list(partitions) if isinstance(partitions, tuple) else partitions
 
 
 class ForgottenTopic(Message):
-    __slots__ = ("topic_id", "topic", "partitions")
+    __slots__ = ("topic", "topic_id", "partitions")
 
     def __init__(
-        self, *, topic_id: bytes = ZERO_UUID, topic: str = "", partitions: list[int] | tuple[int, ...] = ()
+        self, *, topic: str = "", topic_id: bytes = ZERO_UUID, partitions: list[int] | tuple[int, ...] = ()
     ) -> None:
-        self.topic_id = topic_id
         self.topic = topic
+        self.topic_id = topic_id
         self.partitions: list[int] = list(partitions) if isinstance(partitions, tuple) else partitions
 
 
@@ -92,8 +92,8 @@ class ReplicaState(Message):
 class Request(Message):
     __slots__ = (
         "cluster_id",
-        "replica_state",
         "replica_id",
+        "replica_state",
         "max_wait_ms",
         "min_bytes",
         "max_bytes",
@@ -109,8 +109,8 @@ class Request(Message):
         self,
         *,
         cluster_id: str | None = None,
-        replica_state: ReplicaState | None = None,
         replica_id: int = -1,
+        replica_state: ReplicaState | None = None,
         max_wait_ms: int = 0,
         min_bytes: int = 0,
         max_bytes: int = 2147483647,
@@ -122,8 +122,8 @@ class Request(Message):
         rack_id: str = "",
     ) -> None:
         self.cluster_id = cluster_id
-        self.replica_state = ReplicaState() if replica_state is None else replica_state
         self.replica_id = replica_id
+        self.replica_state = ReplicaState() if replica_state is None else replica_state
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -173,6 +173,9 @@ def _write_fetch_partition(w: Writer, m: FetchPartition, v: int) -> None:
     w.int64(m.fetch_offset)
     if v >= 12:
         w.int32(m.last_fetched_epoch)
+    else:
+        if m.last_fetched_epoch != -1:
+            absent(m, "last_fetched_epoch", v)
     if v >= 5:
         w.int64(m.log_start_offset)
     w.int32(m.partition_max_bytes)
@@ -190,48 +193,48 @@ def _write_fetch_partition(w: Writer, m: FetchPartition, v: int) -> None:
 
 def _read_fetch_topic(r: Reader, v: int) -> FetchTopic:
     m = FetchTopic.__new__(FetchTopic)
-    if v >= 13:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 12:
         m.topic = r.string()
     else:
         m.topic = ""
+    if v >= 13:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.array(_read_fetch_partition, v, 16)
     r.skip_tags()
     return m
 
 
 def _write_fetch_topic(w: Writer, m: FetchTopic, v: int) -> None:
-    if v >= 13:
-        w.uuid(m.topic_id)
     if v <= 12:
         w.string(m.topic)
+    if v >= 13:
+        w.uuid(m.topic_id)
     w.array(_write_fetch_partition, m.partitions, v)
     w.tags()
 
 
 def _read_forgotten_topic(r: Reader, v: int) -> ForgottenTopic:
     m = ForgottenTopic.__new__(ForgottenTopic)
-    if v >= 13:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 12:
         m.topic = r.string()
     else:
         m.topic = ""
+    if v >= 13:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.integers("i", 4)
     r.skip_tags()
     return m
 
 
 def _write_forgotten_topic(w: Writer, m: ForgottenTopic, v: int) -> None:
-    if v >= 13:
-        w.uuid(m.topic_id)
     if v <= 12:
         w.string(m.topic)
+    if v >= 13:
+        w.uuid(m.topic_id)
     w.integers("i", m.partitions)
     w.tags()
 
@@ -284,12 +287,18 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v <= 14:
         w.int32(m.replica_id)
+    else:
+        if m.replica_id != -1:
+            absent(m, "replica_id", v)
     w += _iiib.pack(m.max_wait_ms, m.min_bytes, m.max_bytes, m.isolation_level)
     if v >= 7:
         w += _ii.pack(m.session_id, m.session_epoch)
     w.array(_write_fetch_topic, m.topics, v)
     if v >= 7:
         w.array(_write_forgotten_topic, m.forgotten_topics_data, v)
+    else:
+        if m.forgotten_topics_data:
+            absent(m, "forgotten_topics_data", v)
     if v >= 11:
         w.string(m.rack_id)
     tagged: list[tuple[int, Writer]] = []
@@ -301,6 +310,8 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
         t = w.fresh()
         _write_replica_state(t, m.replica_state, v)
         tagged.append((1, t))
+    elif m.replica_state != ReplicaState():
+        absent(m, "replica_state", v)
     w.tags(tagged)
 
 
@@ -358,17 +369,17 @@ class PartitionData(Message):
 
 
 class FetchableTopicResponse(Message):
-    __slots__ = ("topic_id", "topic", "partitions")
+    __slots__ = ("topic", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         topic: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[PartitionData] | tuple[PartitionData, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.topic = topic
+        self.topic_id = topic_id
         self.partitions: list[PartitionData] = list(partitions) if isinstance(partitions, tuple) else partitions
 
 
@@ -474,43 +485,52 @@ def _write_partition_data(w: Writer, m: PartitionData, v: int) -> None:
     w.array_nullable(_write_aborted_transaction, m.aborted_transactions, v)
     if v >= 11:
         w.int32(m.preferred_read_replica)
+    else:
+        if m.preferred_read_replica != -1:
+            absent(m, "preferred_read_replica", v)
     w.raw_nullable(m.records)
     tagged: list[tuple[int, Writer]] = []
     if (v >= 12) and m.diverging_epoch != EpochEndOffset():
         t = w.fresh()
         _write_epoch_end_offset(t, m.diverging_epoch, v)
         tagged.append((0, t))
+    elif m.diverging_epoch != EpochEndOffset():
+        absent(m, "diverging_epoch", v)
     if (v >= 12) and m.current_leader != LeaderIdAndEpoch():
         t = w.fresh()
         _write_leader_id_and_epoch(t, m.current_leader, v)
         tagged.append((1, t))
+    elif m.current_leader != LeaderIdAndEpoch():
+        absent(m, "current_leader", v)
     if (v >= 12) and m.snapshot_id != SnapshotId():
         t = w.fresh()
         _write_snapshot_id(t, m.snapshot_id, v)
         tagged.append((2, t))
+    elif m.snapshot_id != SnapshotId():
+        absent(m, "snapshot_id", v)
     w.tags(tagged)
 
 
 def _read_fetchable_topic_response(r: Reader, v: int) -> FetchableTopicResponse:
     m = FetchableTopicResponse.__new__(FetchableTopicResponse)
-    if v >= 13:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 12:
         m.topic = r.string()
     else:
         m.topic = ""
+    if v >= 13:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.array(_read_partition_data, v, 30)
     r.skip_tags()
     return m
 
 
 def _write_fetchable_topic_response(w: Writer, m: FetchableTopicResponse, v: int) -> None:
-    if v >= 13:
-        w.uuid(m.topic_id)
     if v <= 12:
         w.string(m.topic)
+    if v >= 13:
+        w.uuid(m.topic_id)
     w.array(_write_partition_data, m.partitions, v)
     w.tags()
 
@@ -591,12 +611,17 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.int32(m.throttle_time_ms)
     if v >= 7:
         w += _hi.pack(m.error_code, m.session_id)
+    else:
+        if m.session_id != 0:
+            absent(m, "session_id", v)
     w.array(_write_fetchable_topic_response, m.responses, v)
     tagged: list[tuple[int, Writer]] = []
     if (v >= 16) and m.node_endpoints:
         t = w.fresh()
         t.array(_write_node_endpoint, m.node_endpoints, v)
         tagged.append((0, t))
+    elif m.node_endpoints:
+        absent(m, "node_endpoints", v)
     w.tags(tagged)
 
 

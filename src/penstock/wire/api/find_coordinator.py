@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 10
 NAME = "FindCoordinator"
@@ -47,10 +47,19 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v <= 3:
         w.string(m.key)
+    else:
+        if m.key:
+            absent(m, "key", v)
     if v >= 1:
         w.int8(m.key_type)
+    else:
+        if m.key_type != 0:
+            absent(m, "key_type", v)
     if v >= 4:
         w.strings(m.coordinator_keys)
+    else:
+        if m.coordinator_keys:
+            absent(m, "coordinator_keys", v)
     w.tags()
 
 
@@ -76,26 +85,26 @@ class Coordinator(Message):
 
 
 class Response(Message):
-    __slots__ = ("throttle_time_ms", "coordinators", "error_code", "error_message", "node_id", "host", "port")
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "node_id", "host", "port", "coordinators")
 
     def __init__(
         self,
         *,
         throttle_time_ms: int = 0,
-        coordinators: list[Coordinator] | tuple[Coordinator, ...] = (),
         error_code: int = 0,
         error_message: str | None = "",
         node_id: int = 0,
         host: str = "",
         port: int = 0,
+        coordinators: list[Coordinator] | tuple[Coordinator, ...] = (),
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.coordinators: list[Coordinator] = list(coordinators) if isinstance(coordinators, tuple) else coordinators
         self.error_code = error_code
         self.error_message = error_message
         self.node_id = node_id
         self.host = host
         self.port = port
+        self.coordinators: list[Coordinator] = list(coordinators) if isinstance(coordinators, tuple) else coordinators
 
 
 def _read_coordinator(r: Reader, v: int) -> Coordinator:
@@ -124,10 +133,6 @@ def _read_response(r: Reader, v: int) -> Response:
         m.throttle_time_ms = r.int32()
     else:
         m.throttle_time_ms = 0
-    if v >= 4:
-        m.coordinators = r.array(_read_coordinator, v, 14)
-    else:
-        m.coordinators = []
     if v <= 3:
         m.error_code = r.int16()
     else:
@@ -138,16 +143,16 @@ def _read_response(r: Reader, v: int) -> Response:
         m.error_message = ""
     if v <= 3:
         m.node_id = r.int32()
-    else:
-        m.node_id = 0
-    if v <= 3:
         m.host = r.string()
-    else:
-        m.host = ""
-    if v <= 3:
         m.port = r.int32()
     else:
+        m.node_id = 0
+        m.host = ""
         m.port = 0
+    if v >= 4:
+        m.coordinators = r.array(_read_coordinator, v, 14)
+    else:
+        m.coordinators = []
     r.skip_tags()
     return m
 
@@ -155,18 +160,29 @@ def _read_response(r: Reader, v: int) -> Response:
 def _write_response(w: Writer, m: Response, v: int) -> None:
     if v >= 1:
         w.int32(m.throttle_time_ms)
-    if v >= 4:
-        w.array(_write_coordinator, m.coordinators, v)
     if v <= 3:
         w.int16(m.error_code)
+    else:
+        if m.error_code != 0:
+            absent(m, "error_code", v)
     if 1 <= v <= 3:
         w.string_nullable(m.error_message)
     if v <= 3:
         w.int32(m.node_id)
-    if v <= 3:
         w.string(m.host)
-    if v <= 3:
         w.int32(m.port)
+    else:
+        if m.node_id != 0:
+            absent(m, "node_id", v)
+        if m.host:
+            absent(m, "host", v)
+        if m.port != 0:
+            absent(m, "port", v)
+    if v >= 4:
+        w.array(_write_coordinator, m.coordinators, v)
+    else:
+        if m.coordinators:
+            absent(m, "coordinators", v)
     w.tags()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 12
 NAME = "Heartbeat"
@@ -42,6 +42,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.string(m.member_id)
     if v >= 3:
         w.string_nullable(m.group_instance_id)
+    else:
+        if m.group_instance_id is not None:
+            absent(m, "group_instance_id", v)
     w.tags()
 
 

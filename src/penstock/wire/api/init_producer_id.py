@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 22
 NAME = "InitProducerId"
@@ -68,8 +68,18 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.int32(m.transaction_timeout_ms)
     if v >= 3:
         w += _qh.pack(m.producer_id, m.producer_epoch)
+    else:
+        if m.producer_id != -1:
+            absent(m, "producer_id", v)
+        if m.producer_epoch != -1:
+            absent(m, "producer_epoch", v)
     if v >= 6:
         w += _tt.pack(m.enable2_pc, m.keep_prepared_txn)
+    else:
+        if m.enable2_pc:
+            absent(m, "enable2_pc", v)
+        if m.keep_prepared_txn:
+            absent(m, "keep_prepared_txn", v)
     w.tags()
 
 
@@ -117,6 +127,11 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w += _ihqh.pack(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch)
     if v >= 6:
         w += _qh.pack(m.ongoing_txn_producer_id, m.ongoing_txn_producer_epoch)
+    else:
+        if m.ongoing_txn_producer_id != -1:
+            absent(m, "ongoing_txn_producer_id", v)
+        if m.ongoing_txn_producer_epoch != -1:
+            absent(m, "ongoing_txn_producer_epoch", v)
     w.tags()
 
 

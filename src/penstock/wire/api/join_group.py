@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 11
 NAME = "JoinGroup"
@@ -102,6 +102,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.string(m.member_id)
     if v >= 5:
         w.string_nullable(m.group_instance_id)
+    else:
+        if m.group_instance_id is not None:
+            absent(m, "group_instance_id", v)
     w.string(m.protocol_type)
     w.array(_write_join_group_request_protocol, m.protocols, v)
     if v >= 8:
@@ -213,6 +216,9 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.string(m.leader)
     if v >= 9:
         w.boolean(m.skip_assignment)
+    else:
+        if m.skip_assignment:
+            absent(m, "skip_assignment", v)
     w.string(m.member_id)
     w.array(_write_join_group_response_member, m.members, v)
     w.tags()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 13
 NAME = "LeaveGroup"
@@ -21,18 +21,18 @@ class MemberIdentity(Message):
 
 
 class Request(Message):
-    __slots__ = ("group_id", "members", "member_id")
+    __slots__ = ("group_id", "member_id", "members")
 
     def __init__(
         self,
         *,
         group_id: str = "",
-        members: list[MemberIdentity] | tuple[MemberIdentity, ...] = (),
         member_id: str = "",
+        members: list[MemberIdentity] | tuple[MemberIdentity, ...] = (),
     ) -> None:
         self.group_id = group_id
-        self.members: list[MemberIdentity] = list(members) if isinstance(members, tuple) else members
         self.member_id = member_id
+        self.members: list[MemberIdentity] = list(members) if isinstance(members, tuple) else members
 
 
 def _read_member_identity(r: Reader, v: int) -> MemberIdentity:
@@ -58,24 +58,30 @@ def _write_member_identity(w: Writer, m: MemberIdentity, v: int) -> None:
 def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
     m.group_id = r.string()
-    if v >= 3:
-        m.members = r.array(_read_member_identity, v, 3)
-    else:
-        m.members = []
     if v <= 2:
         m.member_id = r.string()
     else:
         m.member_id = ""
+    if v >= 3:
+        m.members = r.array(_read_member_identity, v, 3)
+    else:
+        m.members = []
     r.skip_tags()
     return m
 
 
 def _write_request(w: Writer, m: Request, v: int) -> None:
     w.string(m.group_id)
-    if v >= 3:
-        w.array(_write_member_identity, m.members, v)
     if v <= 2:
         w.string(m.member_id)
+    else:
+        if m.member_id:
+            absent(m, "member_id", v)
+    if v >= 3:
+        w.array(_write_member_identity, m.members, v)
+    else:
+        if m.members:
+            absent(m, "members", v)
     w.tags()
 
 
@@ -140,6 +146,9 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.int16(m.error_code)
     if v >= 3:
         w.array(_write_member_response, m.members, v)
+    else:
+        if m.members:
+            absent(m, "members", v)
     w.tags()
 
 

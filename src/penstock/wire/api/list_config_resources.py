@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 74
 NAME = "ListConfigResources"
@@ -35,6 +35,9 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v >= 1:
         w.integers("b", m.resource_types)
+    else:
+        if m.resource_types:
+            absent(m, "resource_types", v)
     w.tags()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 16
 NAME = "ListGroups"
@@ -38,8 +38,14 @@ def _read_request(r: Reader, v: int) -> Request:
 def _write_request(w: Writer, m: Request, v: int) -> None:
     if v >= 4:
         w.strings(m.states_filter)
+    else:
+        if m.states_filter:
+            absent(m, "states_filter", v)
     if v >= 5:
         w.strings(m.types_filter)
+    else:
+        if m.types_filter:
+            absent(m, "types_filter", v)
     w.tags()
 
 

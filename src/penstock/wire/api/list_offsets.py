@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 2
 NAME = "ListOffsets"
@@ -105,6 +105,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.int32(m.replica_id)
     if v >= 2:
         w.int8(m.isolation_level)
+    else:
+        if m.isolation_level != 0:
+            absent(m, "isolation_level", v)
     w.array(_write_list_offsets_topic, m.topics, v)
     if v >= 10:
         w.int32(m.timeout_ms)
@@ -173,6 +176,9 @@ def _write_list_offsets_partition_response(w: Writer, m: ListOffsetsPartitionRes
     w += _ihqq.pack(m.partition_index, m.error_code, m.timestamp, m.offset)
     if v >= 4:
         w.int32(m.leader_epoch)
+    else:
+        if m.leader_epoch != -1:
+            absent(m, "leader_epoch", v)
     w.tags()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 66
 NAME = "ListTransactions"
@@ -55,8 +55,14 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.integers("q", m.producer_id_filters)
     if v >= 1:
         w.int64(m.duration_filter)
+    else:
+        if m.duration_filter != -1:
+            absent(m, "duration_filter", v)
     if v >= 2:
         w.string_nullable(m.transactional_id_pattern)
+    else:
+        if m.transactional_id_pattern is not None:
+            absent(m, "transactional_id_pattern", v)
     w.tags()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 3
 NAME = "Metadata"
@@ -98,10 +98,19 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
         w.array(_write_metadata_request_topic, m.topics, v)
     if v >= 4:
         w.boolean(m.allow_auto_topic_creation)
+    else:
+        if not m.allow_auto_topic_creation:
+            absent(m, "allow_auto_topic_creation", v)
     if 8 <= v <= 10:
         w.boolean(m.include_cluster_authorized_operations)
+    else:
+        if m.include_cluster_authorized_operations:
+            absent(m, "include_cluster_authorized_operations", v)
     if v >= 8:
         w.boolean(m.include_topic_authorized_operations)
+    else:
+        if m.include_topic_authorized_operations:
+            absent(m, "include_topic_authorized_operations", v)
     w.tags()
 
 
@@ -178,8 +187,8 @@ class Response(Message):
         "cluster_id",
         "controller_id",
         "topics",
-        "error_code",
         "cluster_authorized_operations",
+        "error_code",
     )
 
     def __init__(
@@ -190,16 +199,16 @@ class Response(Message):
         cluster_id: str | None = None,
         controller_id: int = -1,
         topics: list[MetadataResponseTopic] | tuple[MetadataResponseTopic, ...] = (),
-        error_code: int = 0,
         cluster_authorized_operations: int = -2147483648,
+        error_code: int = 0,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.brokers: list[MetadataResponseBroker] = list(brokers) if isinstance(brokers, tuple) else brokers
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self.topics: list[MetadataResponseTopic] = list(topics) if isinstance(topics, tuple) else topics
-        self.error_code = error_code
         self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
 
 
 def _read_metadata_response_broker(r: Reader, v: int) -> MetadataResponseBroker:
@@ -288,6 +297,9 @@ def _write_metadata_response_topic(w: Writer, m: MetadataResponseTopic, v: int) 
     w.array(_write_metadata_response_partition, m.partitions, v)
     if v >= 8:
         w.int32(m.topic_authorized_operations)
+    else:
+        if m.topic_authorized_operations != -2147483648:
+            absent(m, "topic_authorized_operations", v)
     w.tags()
 
 
@@ -307,14 +319,14 @@ def _read_response(r: Reader, v: int) -> Response:
     else:
         m.controller_id = -1
     m.topics = r.array(_read_metadata_response_topic, v, 8)
-    if v >= 13:
-        m.error_code = r.int16()
-    else:
-        m.error_code = 0
     if 8 <= v <= 10:
         m.cluster_authorized_operations = r.int32()
     else:
         m.cluster_authorized_operations = -2147483648
+    if v >= 13:
+        m.error_code = r.int16()
+    else:
+        m.error_code = 0
     r.skip_tags()
     return m
 
@@ -328,10 +340,13 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     if v >= 1:
         w.int32(m.controller_id)
     w.array(_write_metadata_response_topic, m.topics, v)
-    if v >= 13:
-        w.int16(m.error_code)
     if 8 <= v <= 10:
         w.int32(m.cluster_authorized_operations)
+    else:
+        if m.cluster_authorized_operations != -2147483648:
+            absent(m, "cluster_authorized_operations", v)
+    if v >= 13:
+        w.int16(m.error_code)
     w.tags()
 
 

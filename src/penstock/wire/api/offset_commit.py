@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 8
 NAME = "OffsetCommit"
@@ -34,17 +34,17 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
-    __slots__ = ("topic_id", "name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetCommitRequestPartition] | tuple[OffsetCommitRequestPartition, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partitions: list[OffsetCommitRequestPartition] = (
             list(partitions) if isinstance(partitions, tuple) else partitions
         )
@@ -55,8 +55,8 @@ class Request(Message):
         "group_id",
         "generation_id_or_member_epoch",
         "member_id",
-        "group_instance_id",
         "retention_time_ms",
+        "group_instance_id",
         "topics",
     )
 
@@ -66,15 +66,15 @@ class Request(Message):
         group_id: str = "",
         generation_id_or_member_epoch: int = -1,
         member_id: str = "",
-        group_instance_id: str | None = None,
         retention_time_ms: int = -1,
+        group_instance_id: str | None = None,
         topics: list[OffsetCommitRequestTopic] | tuple[OffsetCommitRequestTopic, ...] = (),
     ) -> None:
         self.group_id = group_id
         self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
-        self.group_instance_id = group_instance_id
         self.retention_time_ms = retention_time_ms
+        self.group_instance_id = group_instance_id
         self.topics: list[OffsetCommitRequestTopic] = list(topics) if isinstance(topics, tuple) else topics
 
 
@@ -100,24 +100,24 @@ def _write_offset_commit_request_partition(w: Writer, m: OffsetCommitRequestPart
 
 def _read_offset_commit_request_topic(r: Reader, v: int) -> OffsetCommitRequestTopic:
     m = OffsetCommitRequestTopic.__new__(OffsetCommitRequestTopic)
-    if v >= 10:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 9:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 10:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.array(_read_offset_commit_request_partition, v, 14)
     r.skip_tags()
     return m
 
 
 def _write_offset_commit_request_topic(w: Writer, m: OffsetCommitRequestTopic, v: int) -> None:
-    if v >= 10:
-        w.uuid(m.topic_id)
     if v <= 9:
         w.string(m.name)
+    if v >= 10:
+        w.uuid(m.topic_id)
     w.array(_write_offset_commit_request_partition, m.partitions, v)
     w.tags()
 
@@ -127,14 +127,14 @@ def _read_request(r: Reader, v: int) -> Request:
     m.group_id = r.string()
     m.generation_id_or_member_epoch = r.int32()
     m.member_id = r.string()
-    if v >= 7:
-        m.group_instance_id = r.string_nullable()
-    else:
-        m.group_instance_id = None
     if v <= 4:
         m.retention_time_ms = r.int64()
     else:
         m.retention_time_ms = -1
+    if v >= 7:
+        m.group_instance_id = r.string_nullable()
+    else:
+        m.group_instance_id = None
     m.topics = r.array(_read_offset_commit_request_topic, v, 3)
     r.skip_tags()
     return m
@@ -144,10 +144,13 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.string(m.group_id)
     w.int32(m.generation_id_or_member_epoch)
     w.string(m.member_id)
-    if v >= 7:
-        w.string_nullable(m.group_instance_id)
     if v <= 4:
         w.int64(m.retention_time_ms)
+    if v >= 7:
+        w.string_nullable(m.group_instance_id)
+    else:
+        if m.group_instance_id is not None:
+            absent(m, "group_instance_id", v)
     w.array(_write_offset_commit_request_topic, m.topics, v)
     w.tags()
 
@@ -161,17 +164,17 @@ class OffsetCommitResponsePartition(Message):
 
 
 class OffsetCommitResponseTopic(Message):
-    __slots__ = ("topic_id", "name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetCommitResponsePartition] | tuple[OffsetCommitResponsePartition, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partitions: list[OffsetCommitResponsePartition] = (
             list(partitions) if isinstance(partitions, tuple) else partitions
         )
@@ -204,24 +207,24 @@ def _write_offset_commit_response_partition(w: Writer, m: OffsetCommitResponsePa
 
 def _read_offset_commit_response_topic(r: Reader, v: int) -> OffsetCommitResponseTopic:
     m = OffsetCommitResponseTopic.__new__(OffsetCommitResponseTopic)
-    if v >= 10:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 9:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 10:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.array(_read_offset_commit_response_partition, v, 6)
     r.skip_tags()
     return m
 
 
 def _write_offset_commit_response_topic(w: Writer, m: OffsetCommitResponseTopic, v: int) -> None:
-    if v >= 10:
-        w.uuid(m.topic_id)
     if v <= 9:
         w.string(m.name)
+    if v >= 10:
+        w.uuid(m.topic_id)
     w.array(_write_offset_commit_response_partition, m.partitions, v)
     w.tags()
 

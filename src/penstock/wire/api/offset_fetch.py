@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 9
 NAME = "OffsetFetch"
@@ -27,13 +27,13 @@ class OffsetFetchRequestTopic(Message):
 
 
 class OffsetFetchRequestTopics(Message):
-    __slots__ = ("topic_id", "name", "partition_indexes")
+    __slots__ = ("name", "topic_id", "partition_indexes")
 
     def __init__(
-        self, *, topic_id: bytes = ZERO_UUID, name: str = "", partition_indexes: list[int] | tuple[int, ...] = ()
+        self, *, name: str = "", topic_id: bytes = ZERO_UUID, partition_indexes: list[int] | tuple[int, ...] = ()
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partition_indexes: list[int] = (
             list(partition_indexes) if isinstance(partition_indexes, tuple) else partition_indexes
         )
@@ -57,19 +57,19 @@ class OffsetFetchRequestGroup(Message):
 
 
 class Request(Message):
-    __slots__ = ("groups", "group_id", "topics", "require_stable")
+    __slots__ = ("group_id", "topics", "groups", "require_stable")
 
     def __init__(
         self,
         *,
-        groups: list[OffsetFetchRequestGroup] | tuple[OffsetFetchRequestGroup, ...] = (),
         group_id: str = "",
         topics: list[OffsetFetchRequestTopic] | tuple[OffsetFetchRequestTopic, ...] | None = (),
+        groups: list[OffsetFetchRequestGroup] | tuple[OffsetFetchRequestGroup, ...] = (),
         require_stable: bool = False,
     ) -> None:
-        self.groups: list[OffsetFetchRequestGroup] = list(groups) if isinstance(groups, tuple) else groups
         self.group_id = group_id
         self.topics: list[OffsetFetchRequestTopic] | None = list(topics) if isinstance(topics, tuple) else topics
+        self.groups: list[OffsetFetchRequestGroup] = list(groups) if isinstance(groups, tuple) else groups
         self.require_stable = require_stable
 
 
@@ -89,24 +89,24 @@ def _write_offset_fetch_request_topic(w: Writer, m: OffsetFetchRequestTopic, v: 
 
 def _read_offset_fetch_request_topics(r: Reader, v: int) -> OffsetFetchRequestTopics:
     m = OffsetFetchRequestTopics.__new__(OffsetFetchRequestTopics)
-    if v >= 10:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 9:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 10:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partition_indexes = r.integers("i", 4)
     r.skip_tags()
     return m
 
 
 def _write_offset_fetch_request_topics(w: Writer, m: OffsetFetchRequestTopics, v: int) -> None:
-    if v >= 10:
-        w.uuid(m.topic_id)
     if v <= 9:
         w.string(m.name)
+    if v >= 10:
+        w.uuid(m.topic_id)
     w.integers("i", m.partition_indexes)
     w.tags()
 
@@ -116,11 +116,9 @@ def _read_offset_fetch_request_group(r: Reader, v: int) -> OffsetFetchRequestGro
     m.group_id = r.string()
     if v >= 9:
         m.member_id = r.string_nullable()
-    else:
-        m.member_id = None
-    if v >= 9:
         m.member_epoch = r.int32()
     else:
+        m.member_id = None
         m.member_epoch = -1
     m.topics = r.array_nullable(_read_offset_fetch_request_topics, v, 3)
     r.skip_tags()
@@ -131,7 +129,6 @@ def _write_offset_fetch_request_group(w: Writer, m: OffsetFetchRequestGroup, v: 
     w.string(m.group_id)
     if v >= 9:
         w.string_nullable(m.member_id)
-    if v >= 9:
         w.int32(m.member_epoch)
     w.array_nullable(_write_offset_fetch_request_topics, m.topics, v)
     w.tags()
@@ -139,22 +136,20 @@ def _write_offset_fetch_request_group(w: Writer, m: OffsetFetchRequestGroup, v: 
 
 def _read_request(r: Reader, v: int) -> Request:
     m = Request.__new__(Request)
-    if v >= 8:
-        m.groups = r.array(_read_offset_fetch_request_group, v, 3)
-    else:
-        m.groups = []
     if v <= 7:
         m.group_id = r.string()
-    else:
-        m.group_id = ""
-    if v <= 7:
         m.topics = (
             r.array_nullable(_read_offset_fetch_request_topic, v, 3)
             if v >= 2
             else r.array(_read_offset_fetch_request_topic, v, 3)
         )
     else:
+        m.group_id = ""
         m.topics = []
+    if v >= 8:
+        m.groups = r.array(_read_offset_fetch_request_group, v, 3)
+    else:
+        m.groups = []
     if v >= 7:
         m.require_stable = r.boolean()
     else:
@@ -164,19 +159,29 @@ def _read_request(r: Reader, v: int) -> Request:
 
 
 def _write_request(w: Writer, m: Request, v: int) -> None:
-    if v >= 8:
-        w.array(_write_offset_fetch_request_group, m.groups, v)
     if v <= 7:
         w.string(m.group_id)
-    if v <= 7:
         if v >= 2:
             w.array_nullable(_write_offset_fetch_request_topic, m.topics, v)
         elif m.topics is None:
             raise ValueError(f"topics is null in version {v}")
         else:
             w.array(_write_offset_fetch_request_topic, m.topics, v)
+    else:
+        if m.group_id:
+            absent(m, "group_id", v)
+        if m.topics != []:
+            absent(m, "topics", v)
+    if v >= 8:
+        w.array(_write_offset_fetch_request_group, m.groups, v)
+    else:
+        if m.groups:
+            absent(m, "groups", v)
     if v >= 7:
         w.boolean(m.require_stable)
+    else:
+        if m.require_stable:
+            absent(m, "require_stable", v)
     w.tags()
 
 
@@ -234,17 +239,17 @@ class OffsetFetchResponsePartitions(Message):
 
 
 class OffsetFetchResponseTopics(Message):
-    __slots__ = ("topic_id", "name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetFetchResponsePartitions] | tuple[OffsetFetchResponsePartitions, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partitions: list[OffsetFetchResponsePartitions] = (
             list(partitions) if isinstance(partitions, tuple) else partitions
         )
@@ -266,20 +271,20 @@ class OffsetFetchResponseGroup(Message):
 
 
 class Response(Message):
-    __slots__ = ("throttle_time_ms", "groups", "topics", "error_code")
+    __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
 
     def __init__(
         self,
         *,
         throttle_time_ms: int = 0,
-        groups: list[OffsetFetchResponseGroup] | tuple[OffsetFetchResponseGroup, ...] = (),
         topics: list[OffsetFetchResponseTopic] | tuple[OffsetFetchResponseTopic, ...] = (),
         error_code: int = 0,
+        groups: list[OffsetFetchResponseGroup] | tuple[OffsetFetchResponseGroup, ...] = (),
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups: list[OffsetFetchResponseGroup] = list(groups) if isinstance(groups, tuple) else groups
         self.topics: list[OffsetFetchResponseTopic] = list(topics) if isinstance(topics, tuple) else topics
         self.error_code = error_code
+        self.groups: list[OffsetFetchResponseGroup] = list(groups) if isinstance(groups, tuple) else groups
 
 
 def _read_offset_fetch_response_partition(r: Reader, v: int) -> OffsetFetchResponsePartition:
@@ -336,24 +341,24 @@ def _write_offset_fetch_response_partitions(w: Writer, m: OffsetFetchResponsePar
 
 def _read_offset_fetch_response_topics(r: Reader, v: int) -> OffsetFetchResponseTopics:
     m = OffsetFetchResponseTopics.__new__(OffsetFetchResponseTopics)
-    if v >= 10:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 9:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 10:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partitions = r.array(_read_offset_fetch_response_partitions, v, 20)
     r.skip_tags()
     return m
 
 
 def _write_offset_fetch_response_topics(w: Writer, m: OffsetFetchResponseTopics, v: int) -> None:
-    if v >= 10:
-        w.uuid(m.topic_id)
     if v <= 9:
         w.string(m.name)
+    if v >= 10:
+        w.uuid(m.topic_id)
     w.array(_write_offset_fetch_response_partitions, m.partitions, v)
     w.tags()
 
@@ -380,10 +385,6 @@ def _read_response(r: Reader, v: int) -> Response:
         m.throttle_time_ms = r.int32()
     else:
         m.throttle_time_ms = 0
-    if v >= 8:
-        m.groups = r.array(_read_offset_fetch_response_group, v, 5)
-    else:
-        m.groups = []
     if v <= 7:
         m.topics = r.array(_read_offset_fetch_response_topic, v, 3)
     else:
@@ -392,6 +393,10 @@ def _read_response(r: Reader, v: int) -> Response:
         m.error_code = r.int16()
     else:
         m.error_code = 0
+    if v >= 8:
+        m.groups = r.array(_read_offset_fetch_response_group, v, 5)
+    else:
+        m.groups = []
     r.skip_tags()
     return m
 
@@ -399,12 +404,18 @@ def _read_response(r: Reader, v: int) -> Response:
 def _write_response(w: Writer, m: Response, v: int) -> None:
     if v >= 3:
         w.int32(m.throttle_time_ms)
-    if v >= 8:
-        w.array(_write_offset_fetch_response_group, m.groups, v)
     if v <= 7:
         w.array(_write_offset_fetch_response_topic, m.topics, v)
+    else:
+        if m.topics:
+            absent(m, "topics", v)
     if 2 <= v <= 7:
         w.int16(m.error_code)
+    if v >= 8:
+        w.array(_write_offset_fetch_response_group, m.groups, v)
+    else:
+        if m.groups:
+            absent(m, "groups", v)
     w.tags()
 
 

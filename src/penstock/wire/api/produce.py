@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 0
 NAME = "Produce"
@@ -26,17 +26,17 @@ class PartitionProduceData(Message):
 
 
 class TopicProduceData(Message):
-    __slots__ = ("topic_id", "name", "partition_data")
+    __slots__ = ("name", "topic_id", "partition_data")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partition_data: list[PartitionProduceData] | tuple[PartitionProduceData, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partition_data: list[PartitionProduceData] = (
             list(partition_data) if isinstance(partition_data, tuple) else partition_data
         )
@@ -75,24 +75,24 @@ def _write_partition_produce_data(w: Writer, m: PartitionProduceData, v: int) ->
 
 def _read_topic_produce_data(r: Reader, v: int) -> TopicProduceData:
     m = TopicProduceData.__new__(TopicProduceData)
-    if v >= 13:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 12:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 13:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partition_data = r.array(_read_partition_produce_data, v, 6)
     r.skip_tags()
     return m
 
 
 def _write_topic_produce_data(w: Writer, m: TopicProduceData, v: int) -> None:
-    if v >= 13:
-        w.uuid(m.topic_id)
     if v <= 12:
         w.string(m.name)
+    if v >= 13:
+        w.uuid(m.topic_id)
     w.array(_write_partition_produce_data, m.partition_data, v)
     w.tags()
 
@@ -150,17 +150,17 @@ class PartitionProduceResponse(Message):
 
 
 class TopicProduceResponse(Message):
-    __slots__ = ("topic_id", "name", "partition_responses")
+    __slots__ = ("name", "topic_id", "partition_responses")
 
     def __init__(
         self,
         *,
-        topic_id: bytes = ZERO_UUID,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partition_responses: list[PartitionProduceResponse] | tuple[PartitionProduceResponse, ...] = (),
     ) -> None:
-        self.topic_id = topic_id
         self.name = name
+        self.topic_id = topic_id
         self.partition_responses: list[PartitionProduceResponse] = (
             list(partition_responses) if isinstance(partition_responses, tuple) else partition_responses
         )
@@ -218,11 +218,9 @@ def _read_partition_produce_response(r: Reader, v: int) -> PartitionProduceRespo
         m.log_start_offset = -1
     if v >= 8:
         m.record_errors = r.array(_read_batch_index_and_error_message, v, 6)
-    else:
-        m.record_errors = []
-    if v >= 8:
         m.error_message = r.string_nullable()
     else:
+        m.record_errors = []
         m.error_message = None
     m.current_leader = LeaderIdAndEpoch()
     for tag, end in r.tagged():
@@ -239,36 +237,37 @@ def _write_partition_produce_response(w: Writer, m: PartitionProduceResponse, v:
         w.int64(m.log_start_offset)
     if v >= 8:
         w.array(_write_batch_index_and_error_message, m.record_errors, v)
-    if v >= 8:
         w.string_nullable(m.error_message)
     tagged: list[tuple[int, Writer]] = []
     if (v >= 10) and m.current_leader != LeaderIdAndEpoch():
         t = w.fresh()
         _write_leader_id_and_epoch(t, m.current_leader, v)
         tagged.append((0, t))
+    elif m.current_leader != LeaderIdAndEpoch():
+        absent(m, "current_leader", v)
     w.tags(tagged)
 
 
 def _read_topic_produce_response(r: Reader, v: int) -> TopicProduceResponse:
     m = TopicProduceResponse.__new__(TopicProduceResponse)
-    if v >= 13:
-        m.topic_id = r.uuid()
-    else:
-        m.topic_id = ZERO_UUID
     if v <= 12:
         m.name = r.string()
     else:
         m.name = ""
+    if v >= 13:
+        m.topic_id = r.uuid()
+    else:
+        m.topic_id = ZERO_UUID
     m.partition_responses = r.array(_read_partition_produce_response, v, 22)
     r.skip_tags()
     return m
 
 
 def _write_topic_produce_response(w: Writer, m: TopicProduceResponse, v: int) -> None:
-    if v >= 13:
-        w.uuid(m.topic_id)
     if v <= 12:
         w.string(m.name)
+    if v >= 13:
+        w.uuid(m.topic_id)
     w.array(_write_partition_produce_response, m.partition_responses, v)
     w.tags()
 
@@ -338,6 +337,8 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
         t = w.fresh()
         t.array(_write_node_endpoint, m.node_endpoints, v)
         tagged.append((0, t))
+    elif m.node_endpoints:
+        absent(m, "node_endpoints", v)
     w.tags(tagged)
 
 

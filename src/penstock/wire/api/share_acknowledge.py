@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 79
 NAME = "ShareAcknowledge"
@@ -139,6 +139,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.int32(m.share_session_epoch)
     if v >= 2:
         w.boolean(m.is_renew_ack)
+    else:
+        if m.is_renew_ack:
+            absent(m, "is_renew_ack", v)
     w.array(_write_acknowledge_topic, m.topics, v)
     w.tags()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import ZERO_UUID, Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 78
 NAME = "ShareFetch"
@@ -192,6 +192,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w += _iiiiii.pack(m.share_session_epoch, m.max_wait_ms, m.min_bytes, m.max_bytes, m.max_records, m.batch_size)
     if v >= 2:
         w += _bt.pack(m.share_acquire_mode, m.is_renew_ack)
+    else:
+        if m.is_renew_ack:
+            absent(m, "is_renew_ack", v)
     w.array(_write_fetch_topic, m.topics, v)
     w.array(_write_forgotten_topic, m.forgotten_topics_data, v)
     w.tags()

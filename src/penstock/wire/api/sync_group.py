@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 14
 NAME = "SyncGroup"
@@ -77,11 +77,9 @@ def _read_request(r: Reader, v: int) -> Request:
         m.group_instance_id = None
     if v >= 5:
         m.protocol_type = r.string_nullable()
-    else:
-        m.protocol_type = None
-    if v >= 5:
         m.protocol_name = r.string_nullable()
     else:
+        m.protocol_type = None
         m.protocol_name = None
     m.assignments = r.array(_read_sync_group_request_assignment, v, 3)
     r.skip_tags()
@@ -94,9 +92,11 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.string(m.member_id)
     if v >= 3:
         w.string_nullable(m.group_instance_id)
+    else:
+        if m.group_instance_id is not None:
+            absent(m, "group_instance_id", v)
     if v >= 5:
         w.string_nullable(m.protocol_type)
-    if v >= 5:
         w.string_nullable(m.protocol_name)
     w.array(_write_sync_group_request_assignment, m.assignments, v)
     w.tags()
@@ -130,11 +130,9 @@ def _read_response(r: Reader, v: int) -> Response:
     m.error_code = r.int16()
     if v >= 5:
         m.protocol_type = r.string_nullable()
-    else:
-        m.protocol_type = None
-    if v >= 5:
         m.protocol_name = r.string_nullable()
     else:
+        m.protocol_type = None
         m.protocol_name = None
     m.assignment = r.raw()
     r.skip_tags()
@@ -147,7 +145,6 @@ def _write_response(w: Writer, m: Response, v: int) -> None:
     w.int16(m.error_code)
     if v >= 5:
         w.string_nullable(m.protocol_type)
-    if v >= 5:
         w.string_nullable(m.protocol_name)
     w.raw(m.assignment)
     w.tags()

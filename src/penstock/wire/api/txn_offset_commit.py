@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 28
 NAME = "TxnOffsetCommit"
@@ -124,15 +124,11 @@ def _read_request(r: Reader, v: int) -> Request:
     m.producer_id, m.producer_epoch = r.fixed(_qh)
     if v >= 3:
         m.generation_id = r.int32()
-    else:
-        m.generation_id = -1
-    if v >= 3:
         m.member_id = r.string()
-    else:
-        m.member_id = ""
-    if v >= 3:
         m.group_instance_id = r.string_nullable()
     else:
+        m.generation_id = -1
+        m.member_id = ""
         m.group_instance_id = None
     m.topics = r.array(_read_txn_offset_commit_request_topic, v, 3)
     r.skip_tags()
@@ -145,10 +141,15 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w += _qh.pack(m.producer_id, m.producer_epoch)
     if v >= 3:
         w.int32(m.generation_id)
-    if v >= 3:
         w.string(m.member_id)
-    if v >= 3:
         w.string_nullable(m.group_instance_id)
+    else:
+        if m.generation_id != -1:
+            absent(m, "generation_id", v)
+        if m.member_id:
+            absent(m, "member_id", v)
+        if m.group_instance_id is not None:
+            absent(m, "group_instance_id", v)
     w.array(_write_txn_offset_commit_request_topic, m.topics, v)
     w.tags()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.wire.primitives import Buffer, Message, Reader, Writer, decode, encode, out_of_range
+from penstock.wire.primitives import Buffer, Message, Reader, Writer, absent, decode, encode, out_of_range
 
 API_KEY = 57
 NAME = "UpdateFeatures"
@@ -16,15 +16,15 @@ _ih = Struct(">ih")
 
 
 class FeatureUpdateKey(Message):
-    __slots__ = ("feature", "max_version_level", "upgrade_type", "allow_downgrade")
+    __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
 
     def __init__(
-        self, *, feature: str = "", max_version_level: int = 0, upgrade_type: int = 1, allow_downgrade: bool = False
+        self, *, feature: str = "", max_version_level: int = 0, allow_downgrade: bool = False, upgrade_type: int = 1
     ) -> None:
         self.feature = feature
         self.max_version_level = max_version_level
-        self.upgrade_type = upgrade_type
         self.allow_downgrade = allow_downgrade
+        self.upgrade_type = upgrade_type
 
 
 class Request(Message):
@@ -48,14 +48,14 @@ def _read_feature_update_key(r: Reader, v: int) -> FeatureUpdateKey:
     m = FeatureUpdateKey.__new__(FeatureUpdateKey)
     m.feature = r.string()
     m.max_version_level = r.int16()
-    if v >= 1:
-        m.upgrade_type = r.int8()
-    else:
-        m.upgrade_type = 1
     if v <= 0:
         m.allow_downgrade = r.boolean()
     else:
         m.allow_downgrade = False
+    if v >= 1:
+        m.upgrade_type = r.int8()
+    else:
+        m.upgrade_type = 1
     r.skip_tags()
     return m
 
@@ -63,10 +63,16 @@ def _read_feature_update_key(r: Reader, v: int) -> FeatureUpdateKey:
 def _write_feature_update_key(w: Writer, m: FeatureUpdateKey, v: int) -> None:
     w.string(m.feature)
     w.int16(m.max_version_level)
-    if v >= 1:
-        w.int8(m.upgrade_type)
     if v <= 0:
         w.boolean(m.allow_downgrade)
+    else:
+        if m.allow_downgrade:
+            absent(m, "allow_downgrade", v)
+    if v >= 1:
+        w.int8(m.upgrade_type)
+    else:
+        if m.upgrade_type != 1:
+            absent(m, "upgrade_type", v)
     w.tags()
 
 
@@ -87,6 +93,9 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
     w.array(_write_feature_update_key, m.feature_updates, v)
     if v >= 1:
         w.boolean(m.validate_only)
+    else:
+        if m.validate_only:
+            absent(m, "validate_only", v)
     w.tags()
 
 
