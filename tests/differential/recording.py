@@ -1,0 +1,59 @@
+"""Kafka's answers on disk: one file per family, one line per answer, equal versions kept once.
+
+{"kafka": "4.3.1", "scenarios": {"wrong_crc": [{"versions": [3, 4], "answers": {"label": {...}}}]}}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .script import Answers
+
+FOLDER = Path(__file__).parent / "recordings"
+
+Recorded = dict[str, dict[int, Answers]]
+"""Answers by scenario and version."""
+
+
+def load(family: str) -> Recorded:
+    path = FOLDER / f"{family}.json"
+    if not path.exists():
+        return {}
+    groups = json.loads(path.read_text(encoding="utf-8"))["scenarios"]
+    return {
+        name: {version: group["answers"] for group in found for version in group["versions"]}
+        for name, found in groups.items()
+    }
+
+
+def save(family: str, kafka_version: str, recorded: Recorded) -> None:
+    lines = ["{", f' "kafka": {json.dumps(kafka_version)},', ' "scenarios": {']
+    names = sorted(recorded)
+    for name in names:
+        lines.append(f"  {json.dumps(name)}: [")
+        groups = _grouped(recorded[name])
+        for index, (versions, answers) in enumerate(groups):
+            lines.append(f'   {{"versions": {json.dumps(versions)}, "answers": {{')
+            labels = list(answers)
+            for label in labels:
+                comma = "," if label != labels[-1] else ""
+                lines.append(f"    {json.dumps(label)}: {_line(answers[label])}{comma}")
+            lines.append("   }}" + ("," if index < len(groups) - 1 else ""))
+        lines.append("  ]" + ("," if name != names[-1] else ""))
+    lines += [" }", "}", ""]
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{family}.json").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _line(answer: Any) -> str:
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def _grouped(by_version: dict[int, Answers]) -> list[tuple[list[int], Answers]]:
+    groups: dict[str, tuple[list[int], Answers]] = {}
+    for version in sorted(by_version):
+        answers = by_version[version]
+        groups.setdefault(json.dumps(answers), ([], answers))[0].append(version)
+    return list(groups.values())

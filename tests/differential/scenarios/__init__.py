@@ -1,0 +1,41 @@
+"""Every scenario, by family; a new family is a new file and one line here."""
+
+from __future__ import annotations
+
+from differential.script import Scenario
+
+from . import (
+    api_versions,
+    cluster,
+    configs,
+    configs_change,
+    coordinators,
+    features_absent,
+    fetch,
+    fetch_sessions,
+    framing,
+    idempotence,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    topics,
+)
+
+FAMILIES: dict[str, tuple[Scenario, ...]] = {
+    "api_versions": api_versions.SCENARIOS,
+    "framing": framing.SCENARIOS,
+    "metadata": metadata.SCENARIOS,
+    "produce": produce.SCENARIOS,
+    "idempotence": idempotence.SCENARIOS,
+    "fetch": fetch.SCENARIOS,
+    "fetch_sessions": fetch_sessions.SCENARIOS,
+    "offsets": offsets.SCENARIOS,
+    "topics": topics.SCENARIOS,
+    "partitions": partitions.SCENARIOS,
+    "configs": configs.SCENARIOS,
+    "configs_change": configs_change.SCENARIOS,
+    "coordinators": coordinators.SCENARIOS,
+    "cluster": cluster.SCENARIOS,
+    "features_absent": features_absent.SCENARIOS,
+}

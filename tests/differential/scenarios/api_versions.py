@@ -1,0 +1,58 @@
+"""ApiVersions: what a broker says it can do."""
+
+from __future__ import annotations
+
+import struct
+
+from differential.codec import API_KEYS
+from differential.script import CLIENT_ID, Body, Run, scenarios
+
+SOFTWARE = {"client_software_name": "differential", "client_software_version": "1.0"}
+
+
+def ranges_of_every_api(run: Run) -> None:
+    run.ask("ranges", SOFTWARE)
+
+
+def error_of(run: Run, body: Body, version: int | None = None) -> None:
+    """Record the error alone: the ranges are compared once."""
+    run.ask("answer", body, version=version)
+    run.answers["answer"] = {"error_code": run.answers["answer"]["error_code"]}
+
+
+def software_name_with_a_space(run: Run) -> None:
+    error_of(run, {"client_software_name": "two words", "client_software_version": "1.0"})
+
+
+def software_name_empty(run: Run) -> None:
+    error_of(run, {"client_software_name": "", "client_software_version": ""})
+
+
+def software_name_with_an_underscore(run: Run) -> None:
+    error_of(run, {"client_software_name": "under_score", "client_software_version": "1-2.3"})
+
+
+def version_not_known(run: Run) -> None:
+    """The one API whose unknown version is answered: version 0, error 35, and the range."""
+    header = struct.pack(">hhi", API_KEYS["api_versions"], 99, 7) + _text(CLIENT_ID)
+    run.ask_frame("version 99", header, api="api_versions", version=0)
+    error_of(run, SOFTWARE, version=3)
+
+
+def _text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+SCENARIOS = (
+    *scenarios(
+        "api_versions",
+        "api_versions",
+        (
+            ranges_of_every_api,
+            software_name_with_a_space,
+            software_name_empty,
+            software_name_with_an_underscore,
+        ),
+    ),
+    *scenarios("api_versions", "api_versions", (version_not_known,), versions=range(1)),
+)

@@ -1,0 +1,277 @@
+"""A scenario is a function that asks a broker questions; a run of it is the list of labelled, normalised answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import codec
+from .connection import Connection, Disconnected
+from .normal import Tokens, normalise
+
+CLIENT_ID = "differential"
+SETTLE_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.02
+TOPIC_NAME_MAX = 249
+PROBE_ID_BASE = 1_000_000
+
+Body = dict[str, Any]
+Answers = dict[str, Any]
+
+CREATE_TOPICS, METADATA, LIST_OFFSETS, API_VERSIONS, DESCRIBE_CONFIGS = (
+    ("create_topics", 7),
+    ("metadata", 12),
+    ("list_offsets", 5),
+    ("api_versions", 3),
+    ("describe_configs", 4),
+)
+"""What the preparation of a scenario is asked with, whichever version the scenario is about."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    name: str
+    topic_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One question about one API, put in every version of `versions` that the broker and kio know."""
+
+    family: str
+    api: str
+    name: str
+    play: Callable[[Run], None]
+    versions: range | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.family}/{self.name}"
+
+    def versions_known(self, advertised: range) -> list[int]:
+        known = codec.versions_of(self.api)
+        wanted = known if self.versions is None else self.versions
+        return [version for version in wanted if version in known and version in advertised]
+
+
+def scenarios(
+    family: str, api: str, plays: Iterable[Callable[[Run], None]], *, versions: range | None = None
+) -> tuple[Scenario, ...]:
+    return tuple(Scenario(family=family, api=api, name=play.__name__, play=play, versions=versions) for play in plays)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A running broker, and what the script must know of it to read its answers."""
+
+    bootstrap: str
+    broker_id: int
+    advertised: dict[str, range]
+    prefix: str = ""
+    """Stands before every topic name, for a broker that was asked before."""
+
+
+def look_at(bootstrap: str, prefix: str = "") -> Target:
+    """Ask a broker who it is and which versions it knows."""
+    connection = Connection(bootstrap)
+    try:
+        ranges = ask(connection, *API_VERSIONS, {"client_software_name": "x", "client_software_version": "1"})
+        metadata = ask(connection, *METADATA, {"topics": []})
+    finally:
+        connection.close()
+    names = {key: name for name, key in codec.API_KEYS.items()}
+    return Target(
+        bootstrap=bootstrap,
+        prefix=prefix,
+        broker_id=metadata["brokers"][0]["node_id"],
+        advertised={
+            names[item["api_key"]]: range(item["min_version"], item["max_version"] + 1)
+            for item in ranges["api_keys"]
+            if item["api_key"] in names
+        },
+    )
+
+
+def ask(connection: Connection, api: str, version: int, body: Body) -> dict[str, Any]:
+    """One request, one answer, decoded."""
+    correlation_id = connection.next_correlation_id()
+    connection.send_frame(codec.encode_request(api, version, correlation_id, CLIENT_ID, body))
+    answered, answer = codec.decode_response(api, version, connection.receive_frame())
+    assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
+    return answer
+
+
+class Run:
+    """A scenario at one version against one broker."""
+
+    def __init__(self, scenario: Scenario, version: int, target: Target) -> None:
+        self.scenario = scenario
+        self.version = version
+        self.target = target
+        self.answers: Answers = {}
+        self.tokens = Tokens(target.broker_id)
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def connection(self) -> Connection:
+        """The run's one connection, opened anew after the broker closed it."""
+        if self._connection is None:
+            self._connection = Connection(self.target.bootstrap)
+        return self._connection
+
+    # What is asked and recorded
+
+    def ask(
+        self,
+        label: str,
+        body: Body,
+        *,
+        api: str | None = None,
+        version: int | None = None,
+        own_only: bool = False,
+    ) -> dict[str, Any]:
+        """Send, record the answer under the label, and give it back as the broker sent it."""
+        try:
+            answer = self.do(api or self.scenario.api, self.version if version is None else version, body)
+        except Disconnected:
+            self.close()
+            answer = {"disconnected": True}
+        except TimeoutError:
+            self.close()
+            answer = {"timed_out": True}
+        self.record(label, normalise(answer, self.tokens, own_only=own_only))
+        return answer
+
+    def tell(self, label: str, body: Body) -> None:
+        """Send what has no answer, and record whether the connection still lives."""
+        request = codec.encode_request(
+            self.scenario.api, self.version, self.connection.next_correlation_id(), CLIENT_ID, body
+        )
+        self.tell_frame(label, request)
+
+    def tell_frame(self, label: str, payload: bytes) -> None:
+        """Send a frame as it is, and record whether it is answered or else the connection still lives."""
+        try:
+            self.connection.send_frame(payload)
+            probe = self.connection.next_correlation_id() + PROBE_ID_BASE
+            self.connection.send_frame(codec.encode_request("api_versions", 0, probe, CLIENT_ID, {}))
+            answered = 0
+            while self.connection.receive_frame()[:4] != probe.to_bytes(4, "big"):
+                answered += 1
+        except Disconnected:
+            self.close()
+            self.record(label, {"disconnected": True})
+        except TimeoutError:
+            self.close()
+            self.record(label, {"timed_out": True})
+        else:
+            self.record(label, {"answers": answered, "connected": True})
+
+    def ask_frame(self, label: str, payload: bytes, *, api: str, version: int) -> None:
+        """Send a frame as it is, and record what comes back read as an answer of this API and version."""
+        try:
+            self.connection.send_frame(payload)
+            _, answer = codec.decode_response(api, version, self.connection.receive_frame())
+        except Disconnected:
+            self.close()
+            answer = {"disconnected": True}
+        except TimeoutError:
+            self.close()
+            answer = {"timed_out": True}
+        self.record(label, normalise(answer, self.tokens, own_only=False))
+
+    def record(self, label: str, answer: dict[str, Any]) -> None:
+        assert label not in self.answers, f"{self.scenario.path} asks {label!r} twice"
+        self.answers[label] = answer
+
+    # What is asked to prepare or to look, and not recorded
+
+    def do(self, api: str, version: int, body: Body) -> dict[str, Any]:
+        return ask(self.connection, api, version, body)
+
+    def name(self, token: str) -> str:
+        """A topic name of this scenario and version alone."""
+        name = f"{self.target.prefix}{self.scenario.family}.{self.scenario.name}.v{self.version}.{token}"[
+            -TOPIC_NAME_MAX:
+        ]
+        self.tokens.add_name(name, token)
+        return name
+
+    def topic(self, token: str = "a", *, partitions: int = 1, **configs: str) -> Topic:
+        """A topic that is ready to use; an underscore in a config's name stands for a dot.
+
+        Nothing expires from it unless told: the script's timestamps are years old.
+        """
+        name = self.name(token)
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        created = self.do(
+            *CREATE_TOPICS,
+            {
+                "topics": [
+                    {
+                        "name": name,
+                        "num_partitions": partitions,
+                        "replication_factor": 1,
+                        "configs": [{"name": key, "value": value} for key, value in settings.items()],
+                    }
+                ],
+                "timeout": 30_000,
+            },
+        )
+        assert created["topics"][0]["error_code"] == "none", created
+        return self.await_topic(name, partitions)
+
+    def await_topic(self, name: str, partitions: int) -> Topic:
+        """Wait until every partition of a topic has a leader that answers."""
+
+        def is_ready() -> Topic | None:
+            found = self.do(*METADATA, {"topics": [{"name": name}], "allow_auto_topic_creation": False})["topics"][0]
+            led = [item for item in found["partitions"] if item["leader_id"] >= 0]
+            if found["error_code"] != "none" or len(led) != partitions:
+                return None
+            wanted = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+            offsets = self.do(*LIST_OFFSETS, {"replica_id": -1, "topics": [{"name": name, "partitions": wanted}]})
+            if any(item["error_code"] != "none" for item in offsets["topics"][0]["partitions"]):
+                return None
+            return Topic(name=name, topic_id=found["topic_id"])
+
+        topic = self.until(f"topic {name} with {partitions} partitions", is_ready)
+        self.tokens.learn({"name": topic.name, "topic_id": topic.topic_id})
+        return topic
+
+    def await_gone(self, name: str) -> None:
+        """Wait until the broker has forgotten a deleted topic."""
+
+        def is_gone() -> bool:
+            found = self.do(*METADATA, {"topics": [{"name": name}], "allow_auto_topic_creation": False})["topics"][0]
+            return bool(found["error_code"] == "unknown_topic_or_partition")
+
+        self.until(f"topic {name} gone", is_gone)
+
+    def until(self, what: str, look: Callable[[], Any]) -> Any:
+        """Look again until there is something to see: a broker learns from its controller a moment later."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            seen = look()
+            if seen:
+                return seen
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {SETTLE_SECONDS_MAX} s in vain for: {what}")
+            time.sleep(POLL_SECONDS)
+
+
+def play(scenario: Scenario, version: int, target: Target) -> Answers:
+    """Run a scenario at one version and give back its recorded answers."""
+    run = Run(scenario, version, target)
+    try:
+        scenario.play(run)
+    finally:
+        run.close()
+    return run.answers
