@@ -2,6 +2,7 @@
 
     python tools/record_differential.py                  every family
     python tools/record_differential.py produce fetch    only these
+    python tools/record_differential.py --check          write nothing, say where Kafka now answers otherwise
 
 A family's file is replaced as a whole, so an answer can only change by a change in the script or in Kafka.
 """
@@ -9,6 +10,7 @@ A family's file is replaced as a whole, so an answer can only change by a change
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from differential import recording
+from differential.compare import differences_between
 from differential.scenarios import FAMILIES
 from differential.script import Target, look_at, play
 from penstock.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
@@ -29,46 +32,68 @@ SETTINGS = {
 """Kafka told to do what penstock does by default."""
 
 
-def record_family(family: str, target: Target) -> int:
-    recorded: recording.Recorded = {}
-    cases = 0
+def play_family(family: str, target: Target) -> recording.Recorded:
+    played: recording.Recorded = {}
     for scenario in FAMILIES[family]:
-        assert scenario.name not in recorded, f"two scenarios named {scenario.path}"
+        assert scenario.name not in played, f"two scenarios named {scenario.path}"
         versions = scenario.versions_known(target.advertised[scenario.api])
         assert versions, f"{scenario.path}: no version of {scenario.api} is known to both"
-        recorded[scenario.name] = {}
+        played[scenario.name] = {}
         for version in versions:
             try:
-                recorded[scenario.name][version] = play(scenario, version, target)
+                played[scenario.name][version] = play(scenario, version, target)
             except Exception as error:
                 error.add_note(f"in {scenario.path} v{version}")
                 raise
-            cases += 1
-    recording.save(family, KAFKA_VERSION, recorded)
-    return cases
+    return played
+
+
+def report_changes(family: str, played: recording.Recorded) -> int:
+    """Print every field in which these answers differ from the recorded ones; give back how many."""
+    found = differences_between(recording.load(family), as_loaded(played))
+    for difference in found:
+        print(f"{family}: {difference}")
+    return len(found)
+
+
+def as_loaded(played: recording.Recorded) -> recording.Recorded:
+    """What the answers are after a way through JSON, where every list is a list."""
+    return {
+        name: {version: json.loads(json.dumps(answers)) for version, answers in versions.items()}
+        for name, versions in played.items()
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help=f"some of: {', '.join(FAMILIES)}")
     parser.add_argument("--bootstrap", help="a running Apache Kafka to ask, instead of starting one")
+    parser.add_argument("--check", action="store_true", help="compare with the recordings, write nothing")
     chosen = parser.parse_args()
     families = chosen.families or list(FAMILIES)
     unknown = set(families) - set(FAMILIES)
     if unknown:
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are: {', '.join(FAMILIES)}")
     if chosen.bootstrap:
-        record_all(families, look_at(chosen.bootstrap, prefix=f"{time.time_ns():x}."))
+        run(families, look_at(chosen.bootstrap, prefix=f"{time.time_ns():x}."), check=chosen.check)
         return
     with ApacheKafka(properties=SETTINGS) as kafka:
-        record_all(families, look_at(kafka.bootstrap))
+        run(families, look_at(kafka.bootstrap), check=chosen.check)
 
 
-def record_all(families: list[str], target: Target) -> None:
+def run(families: list[str], target: Target, *, check: bool) -> None:
+    changes = 0
     for family in families:
         began = time.perf_counter()
-        cases = record_family(family, target)
+        played = play_family(family, target)
+        if check:
+            changes += report_changes(family, played)
+        else:
+            recording.save(family, KAFKA_VERSION, played)
+        cases = sum(len(versions) for versions in played.values())
         print(f"{family}: {cases} cases in {time.perf_counter() - began:.1f} s", flush=True)
+    if changes:
+        sys.exit(f"{changes} fields differ from the recordings")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import OutOfBoundValue
 from kio.static.constants import EntityType
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -66,7 +67,11 @@ def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[s
     """The correlation id and the body; bytes that the schema does not explain are shown, never dropped."""
     schema = load_response_schema(API_KEYS[api], version)
     header, header_size = entity_reader(schema.__header_schema__)(payload, 0)
-    body, body_size = entity_reader(schema)(payload, header_size)
+    try:
+        body, body_size = entity_reader(schema)(payload, header_size)
+    except OutOfBoundValue:
+        # kio reads no times before 1970, and Kafka says "none" with -1.
+        return header.correlation_id, {"bytes": payload[header_size:].hex()}
     plain = _plain(body)
     rest = payload[header_size + body_size :]
     if rest:

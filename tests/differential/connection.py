@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-ANSWER_SECONDS_MAX = 30.0
+ANSWER_SECONDS_MAX = 10.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 

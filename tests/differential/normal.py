@@ -72,7 +72,7 @@ IDENTITY_FIELDS = (
 """Kafka answers many lists in the order of a hash table: lists are compared as sets of these fields."""
 ORDERED_LISTS = frozenset({"synonyms", "records", "aborted_transactions"})
 BROKER_TIME = re.compile(r"\b1[7-9]\d{11}\b")
-TEXT_SHOWN_MAX = 80
+TEXT_SHOWN_MAX = 300
 
 
 class Tokens:

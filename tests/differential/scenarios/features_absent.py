@@ -1,4 +1,4 @@
-"""APIs of things that a fresh broker has none of: ACLs, quotas, credentials, tokens, telemetry, transactions."""
+"""APIs of things that a fresh broker has none of: ACLs, quotas, credentials, tokens, features."""
 
 from __future__ import annotations
 
@@ -123,16 +123,6 @@ def tokens_described(run: Run) -> None:
     run.ask("answer", {"owners": None})
 
 
-def telemetry_asked(run: Run) -> None:
-    run.ask("answer", {"client_instance_id": None})
-
-
-def telemetry_pushed(run: Run) -> None:
-    body = {"client_instance_id": None, "subscription_id": 1, "metrics": b""}
-    run.ask("without id", body)
-    run.ask("with an id", body | {"client_instance_id": "11111111-1111-4111-8111-111111111111"})
-
-
 def quorum_described(run: Run) -> None:
     run.ask("another topic", {"topics": [{"topic_name": "t", "partitions": [{"partition_index": 0}]}]})
     run.ask("nothing", {"topics": []})
@@ -149,7 +139,7 @@ def broker_unregistered(run: Run) -> None:
     run.ask("unknown", {"broker_id": 99})
 
 
-def producers_none(run: Run) -> None:
+def transactions_none(run: Run) -> None:
     run.ask("nothing", {"transactional_ids": []})
 
 
@@ -173,12 +163,10 @@ SCENARIOS = (
     *scenarios("features_absent", "renew_delegation_token", (tokens_renewed,)),
     *scenarios("features_absent", "expire_delegation_token", (tokens_expired,)),
     *scenarios("features_absent", "describe_delegation_token", (tokens_described,)),
-    *scenarios("features_absent", "get_telemetry_subscriptions", (telemetry_asked,)),
-    *scenarios("features_absent", "push_telemetry", (telemetry_pushed,)),
     *scenarios("features_absent", "describe_quorum", (quorum_described,)),
     *scenarios("features_absent", "update_features", (features_updated_wrongly,)),
     *scenarios("features_absent", "unregister_broker", (broker_unregistered,)),
-    *scenarios("features_absent", "describe_transactions", (producers_none,)),
+    *scenarios("features_absent", "describe_transactions", (transactions_none,)),
     *scenarios("features_absent", "add_raft_voter", (voters_changed,)),
     *scenarios("features_absent", "remove_raft_voter", (voters_removed,)),
 )

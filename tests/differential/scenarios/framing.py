@@ -33,6 +33,7 @@ def api_that_nobody_knows(run: Run) -> None:
     run.tell_frame("unknown key", header(KEY_OF_NO_API, 0))
     run.tell_frame("negative key", header(-1, 0))
     run.tell_frame("removed key: LeaderAndIsr", header(4, 0))
+    run.tell_frame("client telemetry where nobody takes it", header(71, 0) + b"\x00" * 18)
     run.tell_frame("controller's key: Vote", header(52, 0) + b"\x00" * 16)
 
 
