@@ -1,0 +1,97 @@
+"""`penstock config`: settings of topics and brokers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import (
+    BOOTSTRAP,
+    BootstrapOption,
+    OutputFormat,
+    OutputOption,
+    PropertyOption,
+    assignments,
+    connection,
+)
+from penstock.cli.output import show_done, show_rows
+from penstock.client.admin import Admin, Resource
+
+app = typer.Typer(
+    help="Show and change the settings of topics and brokers.", no_args_is_help=True, add_completion=False
+)
+
+ALL_BROKERS = "default"
+
+
+class Entity(StrEnum):
+    """What has settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+
+
+EntityArgument = Annotated[Entity, typer.Argument(help="What has the settings.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A topic's name, a broker's id, or `default` for all brokers.")
+]
+
+
+@app.command()
+def describe(
+    entity: EntityArgument,
+    name: NameArgument,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show those with their default value too.")] = False,
+    key: Annotated[list[str] | None, typer.Option("--key", "-k", metavar="KEY", help="Only these.")] = None,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Show settings, their values and where these come from."""
+    found = Admin(connection(bootstrap, properties)).configs(resource(entity, name))
+    shown = [each for each in found if (each.name in key if key else everything or not each.default)]
+    rows = [(each.name, "(hidden)" if each.sensitive else each.value, each.source, each.read_only) for each in shown]
+    show_rows(output, ("key", "value", "source", "read_only"), rows)
+
+
+@app.command("set")
+def set_(
+    entity: EntityArgument,
+    name: NameArgument,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="What to set.")],
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Set settings; those not named stay as they are."""
+    put = assignments(settings, option="KEY=VALUE")
+    target = resource(entity, name)
+    Admin(connection(bootstrap, properties)).alter(target, put=put, remove=())
+    show_done(output, f"set {', '.join(put)} of {entity} {name}", {"entity": entity, "name": name, "set": put})
+
+
+@app.command()
+def unset(
+    entity: EntityArgument,
+    name: NameArgument,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="What to put back to its default.")],
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Put settings back to their defaults."""
+    Admin(connection(bootstrap, properties)).alter(resource(entity, name), put={}, remove=keys)
+    show_done(output, f"unset {', '.join(keys)} of {entity} {name}", {"entity": entity, "name": name, "unset": keys})
+
+
+def resource(entity: Entity, name: str) -> Resource:
+    """A broker by its id, or the defaults of all brokers, which have no id."""
+    if entity is Entity.TOPIC:
+        return Resource(kind="topic", name=name)
+    if name == ALL_BROKERS:
+        return Resource(kind="broker", name="")
+    if not name.isascii() or not name.isdigit():
+        raise typer.BadParameter(f"{name!r} is not a broker id; `{ALL_BROKERS}` stands for all brokers")
+    return Resource(kind="broker", name=name)

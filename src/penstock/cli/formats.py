@@ -1,0 +1,167 @@
+"""How a record is printed: kcat's format strings, JSON objects, or columns."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import typer
+
+from penstock.client.records import Header, Record
+
+Render = Callable[[Record], bytes]
+
+ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+COLUMN_CHARACTERS_MAX = 100
+
+
+def _text(data: bytes | None) -> bytes:
+    return b"" if data is None else data
+
+
+def _length(data: bytes | None) -> bytes:
+    return b"-1" if data is None else str(len(data)).encode()
+
+
+def _headers(record: Record) -> bytes:
+    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
+
+
+FIELDS: dict[str, Render] = {
+    "v": lambda record: _text(record.value),
+    "s": lambda record: _text(record.value),
+    "S": lambda record: _length(record.value),
+    "R": lambda record: (-1 if record.value is None else len(record.value)).to_bytes(4, "big", signed=True),
+    "k": lambda record: _text(record.key),
+    "K": lambda record: _length(record.key),
+    "h": _headers,
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: str(record.partition).encode(),
+    "o": lambda record: str(record.offset).encode(),
+    "T": lambda record: str(record.timestamp_ms).encode(),
+    "D": lambda record: when(record.timestamp_ms).encode(),
+    "%": lambda record: b"%",
+}
+
+FIELDS_HELP = (
+    "%v or %s value, %S its length (-1 for null), %R that as 4 bytes, %k key, %K its length, %h headers, %t topic, "
+    "%p partition, %o offset, %T timestamp in ms, %D as a date, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH"
+)
+
+
+def compile_format(text: str) -> Render:
+    """A function that prints a record in the given format; unknown fields are refused."""
+    parts: list[bytes | Render] = []
+    at = 0
+    while at < len(text):
+        mark = text[at]
+        if mark == "%":
+            parts.append(_field(text[at + 1 : at + 2]))
+            at += 2
+        elif mark == "\\":
+            escaped, length = _escape(text[at + 1 :])
+            parts.append(escaped)
+            at += 1 + length
+        else:
+            parts.append(mark.encode())
+            at += 1
+    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+
+def _field(letter: str) -> Render:
+    found = FIELDS.get(letter)
+    if found is None:
+        raise typer.BadParameter(f"%{letter} is no field: {FIELDS_HELP}", param_hint="--format")
+    return found
+
+
+def _escape(rest: str) -> tuple[bytes, int]:
+    """What stands after a backslash, and how many characters it took."""
+    if rest[:1] == "x":
+        try:
+            return bytes([int(rest[1:3], 16)]), 3
+        except ValueError:
+            raise typer.BadParameter(f"\\x{rest[1:3]} is not two hexadecimal digits", param_hint="--format") from None
+    if rest[:1] in ESCAPES and rest:
+        return ESCAPES[rest[0]], 1
+    raise typer.BadParameter(f"\\{rest[:1]} is no escape: {FIELDS_HELP}", param_hint="--format")
+
+
+def json_line(record: Record) -> bytes:
+    """One JSON object. Bytes that are not UTF-8 stand in base64 under a name that says so."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "timestamp_type": "log_append_time" if record.timestamp_set_by_broker else "create_time",
+        **json_bytes("key", record.key),
+        **json_bytes("value", record.value),
+        "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def from_json_bytes(name: str, fields: dict[str, Any]) -> bytes | None:
+    """The way back from `json_line`: text, base64 or null. Raises ValueError for anything else."""
+    encoded = fields.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded, validate=True)
+    value = fields.get(name)
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def headers_from_json(listed: object) -> tuple[Header, ...]:
+    if not isinstance(listed, list):
+        raise ValueError("headers is not a list")
+    found: list[Header] = []
+    for each in cast("list[object]", listed):
+        fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        if not isinstance(fields.get("name"), str):
+            raise ValueError("a header is not an object with a name")
+        found.append((fields["name"], from_json_bytes("value", fields)))
+    return tuple(found)
+
+
+def table_line(record: Record) -> bytes:
+    """One line of fixed columns: partition, offset, time, key, value; long values are cut."""
+    return (
+        f"{record.partition:>5} {record.offset:>12}  {when(record.timestamp_ms):<23}  "
+        f"{_column(record.key):<20}  {_column(record.value)}\n"
+    ).encode()
+
+
+TABLE_HEADING = f"{'part':>5} {'offset':>12}  {'time':<23}  {'key':<20}  value\n".encode()
+
+
+def _column(data: bytes | None) -> str:
+    if data is None:
+        return "(null)"
+    shown = data[: COLUMN_CHARACTERS_MAX * 4].decode(errors="replace")
+    shown = "".join(mark if mark.isprintable() else "·" for mark in shown)
+    return shown if len(shown) <= COLUMN_CHARACTERS_MAX else shown[: COLUMN_CHARACTERS_MAX - 1] + "…"
+
+
+def when(timestamp_ms: int) -> str:
+    """A timestamp for people, in UTC; a dash for none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"

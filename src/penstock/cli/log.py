@@ -1,0 +1,185 @@
+"""`penstock log`: segment files, offline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.options import OutputFormat, OutputOption
+from penstock.cli.output import bytes_text, note, progress, show_json
+
+if TYPE_CHECKING:
+    from penstock.cli.segment_file import Batch, Checked
+
+app = typer.Typer(
+    help="Look into segment files and check them; no broker needed.", no_args_is_help=True, add_completion=False
+)
+
+
+@app.command()
+def dump(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", exists=True, help="*.log, *.index, *.timeindex or a directory.")
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Show each record, and not only each batch.")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what is in segment files: batches, records, index entries. With -o json, one object a line."""
+    from penstock.cli.segment_file import Bad, log_files
+
+    try:
+        for path in (file for each in files for file in (log_files(each) if each.is_dir() else [each])):
+            if output is OutputFormat.TABLE:
+                print(path)
+            for row in rows_of(path, records):
+                print(json.dumps(row, ensure_ascii=False) if output is OutputFormat.JSON else row_text(row))
+    except Bad as bad:
+        raise Failure(str(bad), "what stands before it is shown above; `penstock log verify` checks the rest") from None
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIRECTORY", exists=True, help="A segment, a partition or a data directory.")
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Check every checksum, record, offset and index entry; exit code 1 with the first bad byte of each bad file."""
+    from penstock.cli.segment_file import LOG, Bad, log_files, verify_segment
+
+    files = log_files(path)
+    if not files or any(file.suffix != LOG for file in files):
+        raise Failure(f"{path} is no segment: its name does not end in {LOG}", "indexes are checked with their segment")
+    good: list[Checked] = []
+    bad: list[Bad] = []
+    with progress("checking", sum(file.stat().st_size for file in files), unit="bytes") as bar:
+        for file in files:
+            try:
+                found = verify_segment(file)
+                if good and good[-1].path.parent == file.parent and good[-1].next_offset > found.start:
+                    raise Bad(file, 0, f"it begins before offset {good[-1].next_offset}, where the one before ends")
+                good.append(found)
+            except Bad as error:
+                bad.append(error)
+            bar.advance(sum(each.bytes for each in good))
+    if output is OutputFormat.JSON:
+        show_json(verdict_json(good, bad))
+    else:
+        note(
+            f"{len(good)} of {len(files)} segments are good: {sum(each.batches for each in good)} batches, "
+            f"{sum(each.records for each in good)} records, {bytes_text(sum(each.bytes for each in good))}"
+        )
+    if bad:
+        raise Failure(
+            "\n       ".join(str(each) for each in bad),
+            "a broker that starts after an unclean stop cuts a damaged end by itself; damage before it needs a replica",
+        )
+
+
+def verdict_json(good: list[Checked], bad: list[Any]) -> dict[str, Any]:
+    return {
+        "good": [
+            {
+                "file": str(each.path),
+                "batches": each.batches,
+                "records": each.records,
+                "bytes": each.bytes,
+                "start": each.start,
+                "next_offset": each.next_offset,
+            }
+            for each in good
+        ],
+        "bad": [{"file": str(each.path), "position": each.position, "what": each.what} for each in bad],
+    }
+
+
+def rows_of(path: Path, records: bool) -> Iterator[dict[str, Any]]:
+    """The rows of one file, by its kind."""
+    from penstock.cli import segment_file as files
+
+    with files.mapped(path) as data:
+        match path.suffix:
+            case files.LOG:
+                for batch in files.batches(path, data):
+                    yield batch_row(batch)
+                    if records:
+                        yield from record_rows(path, batch)
+            case files.INDEX:
+                base = files.base_offset_of(path)
+                for _, relative, position in files.index_entries(path, data, files.INDEX_ENTRY):
+                    yield {"offset": base + relative, "position": position}
+            case files.TIME_INDEX:
+                base = files.base_offset_of(path)
+                for _, timestamp_ms, relative in files.index_entries(path, data, files.TIME_ENTRY):
+                    yield {"timestamp": timestamp_ms, "offset": base + relative}
+            case _:
+                raise Failure(f"{path} is no segment file", f"known are {', '.join(files.KNOWN)}")
+
+
+def batch_row(batch: Batch) -> dict[str, Any]:
+    from penstock.wire.records import crc_ok
+
+    header = batch.header
+    return {
+        "position": batch.position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "bytes": header.size,
+        "codec": batch.codec,
+        "leader_epoch": header.leader_epoch,
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "timestamp_type": "log_append_time" if header.is_log_append_time else "create_time",
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc_ok": crc_ok(batch.data, 0, header),
+    }
+
+
+def record_rows(path: Path, batch: Batch) -> Iterator[dict[str, Any]]:
+    from penstock.cli.formats import json_bytes
+    from penstock.cli.segment_file import Bad
+    from penstock.wire.primitives import Malformed
+    from penstock.wire.records import decode_records
+
+    try:
+        found = decode_records(batch.data)
+    except Malformed as error:
+        raise Bad(path, batch.position, f"the records at offset {batch.header.base_offset}: {error}") from error
+    for record in found:
+        yield {
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            **json_bytes("key", record.key),
+            **json_bytes("value", record.value),
+            "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
+        }
+
+
+def row_text(row: dict[str, Any]) -> str:
+    """`name value` pairs; a record stands indented below its batch."""
+    indent = "  " if "base_offset" in row else "    "
+    return indent + "  ".join(f"{name} {_shown(value)}" for name, value in row.items())
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "yes" if value else "no"
+        case str() | list():
+            return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) or " " in value else value
+        case _:
+            return str(value)

@@ -1,0 +1,149 @@
+"""The tree of commands, and how each of them ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from penstock.cli.failure import Failure
+from penstock.client.failures import ClientError
+
+EXIT_FAILED = 1
+HELP_NAMES = ["-h", "--help"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A command or a group of them: where it is, and what the list of commands says about it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+    def load(self, name: str) -> Any:
+        """The command itself; only now is its module imported."""
+        found = getattr(import_module(self.module), self.attribute)
+        app = found
+        if not isinstance(found, typer.Typer):
+            app = typer.Typer(add_completion=False, context_settings={"help_option_names": HELP_NAMES})
+            app.command()(found)
+        command = typer.main.get_command(app)
+        command.name = name
+        return command
+
+
+COMMANDS: dict[str, Entry] = {
+    "up": Entry(
+        module="penstock.cli.serve", attribute="up", summary="Start a broker here, with its data in ./penstock-data."
+    ),
+    "broker": Entry(
+        module="penstock.cli.serve",
+        attribute="broker",
+        summary="Run a broker as a service: no greeting, JSON logs on stderr.",
+    ),
+    "topic": Entry(
+        module="penstock.cli.topic",
+        attribute="app",
+        summary="Make, list, describe, change, grow, truncate and delete topics.",
+    ),
+    "produce": Entry(
+        module="penstock.cli.produce",
+        attribute="produce",
+        summary="Send records: each line of stdin or of a file, or those given with -v.",
+    ),
+    "consume": Entry(
+        module="penstock.cli.consume",
+        attribute="consume",
+        summary="Read a topic: all of it, unless told otherwise, and then stop.",
+    ),
+    "config": Entry(
+        module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
+    ),
+    "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
+    "log": Entry(
+        module="penstock.cli.log", attribute="app", summary="Look into segment files and check them; no broker needed."
+    ),
+    "explain": Entry(
+        module="penstock.cli.explain",
+        attribute="explain",
+        summary="Explain an error: what it means, whether a retry helps, what to do. Needs no broker.",
+    ),
+    "version": Entry(
+        module="penstock.cli.version",
+        attribute="version",
+        summary="Show the version, the Python, which record loops are compiled, and librdkafka's version.",
+    ),
+}
+"""In the order in which people need them."""
+
+
+class LazyGroup(TyperGroup):
+    """Imports only the command that runs: the others are names and summaries."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else TyperCommand(cmd_name, help=entry.summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name in COMMANDS:
+            command = COMMANDS[name].load(name)
+        return name, command, rest
+
+
+app = typer.Typer(
+    name="penstock",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": HELP_NAMES},
+)
+
+
+@app.callback()
+def penstock() -> None:
+    """A message queue and event streaming platform that speaks the Kafka protocol."""
+
+
+def run() -> None:
+    """The entry point: failures become one line and a hint on stderr, and exit code 1."""
+    try:
+        app(prog_name="penstock")
+    except Failure as failed:
+        _complain(str(failed), failed.hint)
+    except ClientError as failed:
+        _complain(str(failed), failed.hint or advice_for(failed))
+    except BrokenPipeError:
+        # The reader of a pipe has gone, as `head` does. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+
+
+def advice_for(failed: ClientError) -> str:
+    """What `penstock explain` says first about the code, where there is one."""
+    from penstock.cli.advice import find
+
+    if failed.code is None:
+        return ""
+    explained = find(str(failed.code))
+    if explained is None:
+        return ""
+    return f"{explained.advice} (penstock explain {explained.name})" if explained.advice else explained.meaning
+
+
+def _complain(what: str, hint: str) -> None:
+    colour = sys.stderr.isatty()
+    print(f"\x1b[31merror:\x1b[0m {what}" if colour else f"error: {what}", file=sys.stderr)
+    if hint:
+        print(f"\x1b[33mhint:\x1b[0m {hint}" if colour else f"hint: {hint}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)

@@ -1,0 +1,250 @@
+"""`penstock produce`: send records from the command line, a file or a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, cast
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.formats import from_json_bytes, headers_from_json
+from penstock.cli.offsets import OffsetsParser
+from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, OutputOption, PropertyOption, connection
+from penstock.cli.output import note, progress, show_json
+from penstock.client.positions import AtTime
+from penstock.client.records import Header
+from penstock.client.sender import Sender
+from penstock.model.clock import SystemClock
+
+LINE_BYTES_MAX = 64 * 1024 * 1024
+PROGRESS_EVERY = 1_000
+
+
+class Acks(StrEnum):
+    """Who must have a record before it counts as sent."""
+
+    ALL = "all"
+    LEADER = "1"
+    NONE = "0"
+
+
+class Codec(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One record to send; a timestamp of 0 is "now"."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    value: Annotated[
+        list[str] | None, typer.Option("--value", "-v", help="A record's value; repeat for more. Else stdin is read.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", exists=True, dir_okay=False, help="Read records from here instead of stdin."),
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="The whole input is one record, and not each line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Each line is a JSON object as `penstock consume -o json` writes it.")
+    ] = False,
+    tombstone: Annotated[bool, typer.Option("--tombstone", help="One record with -k and a null value.")] = False,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", metavar="TIME", help="@MS, @-1h or @2026-11-01T08:00; now if unset.")
+    ] = None,
+    acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")] = Acks.ALL,
+    compression: Annotated[Codec, typer.Option("--compression", "-z", help="How batches are compressed.")] = Codec.NONE,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Send records: each line of stdin or of a file, or those given with -v.
+
+    penstock produce orders -k c7 -v '{"total": 9.5}' -H source=shop
+    penstock produce orders -K : < key-value-lines.txt
+    penstock consume orders -o json | penstock produce copy --json
+    """
+    check_inputs(value, file, whole=whole, json_lines=json_lines, tombstone=tombstone, key=key, separator=separator)
+    pattern = Outgoing(
+        value=None,
+        key=None if key is None else key.encode(),
+        headers=parse_headers(header or ()),
+        partition=-1 if partition is None else partition,
+        timestamp_ms=parse_timestamp(timestamp),
+    )
+    sender = Sender(connection(bootstrap, properties), acks=acks.value, compression_type=compression.value, linger_ms=5)
+    with opened(file) as source:
+        if tombstone:
+            records: Iterator[Outgoing] = iter((pattern,))
+        elif value:
+            records = (replace(pattern, value=each.encode()) for each in value)
+        elif json_lines:
+            records = (from_json_line(number, line, pattern) for number, line in enumerate(lines(source), start=1))
+        elif whole:
+            records = iter((replace(pattern, value=source.read(LINE_BYTES_MAX)),))
+        else:
+            records = (split_key(line, separator, pattern, n) for n, line in enumerate(lines(source), start=1))
+        send_all(sender, topic, records, source if file is not None else None)
+    report(sender, topic, output)
+
+
+def check_inputs(
+    value: list[str] | None,
+    file: Path | None,
+    *,
+    whole: bool,
+    json_lines: bool,
+    tombstone: bool,
+    key: str | None,
+    separator: str | None,
+) -> None:
+    """One source of records at a time."""
+    if tombstone and key is None:
+        raise typer.BadParameter("a tombstone needs the key it deletes: give -k", param_hint="--tombstone")
+    given = [bool(value), file is not None, tombstone]
+    if sum(given) > 1:
+        raise typer.BadParameter("give one of -v, --file and --tombstone")
+    if whole and json_lines:
+        raise typer.BadParameter("--whole and --json exclude each other")
+    if separator is not None and (key is not None or json_lines or whole):
+        raise typer.BadParameter("the key comes from -K or from elsewhere, not both", param_hint="--key-separator")
+    if separator == "":
+        raise typer.BadParameter("the separator is empty", param_hint="--key-separator")
+
+
+def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
+    """`name=value`, or `name` alone for a null value. A name may occur more than once."""
+    found: list[Header] = []
+    for text in texts:
+        name, equals, content = text.partition("=")
+        if not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        found.append((name, content.encode() if equals else None))
+    return tuple(found)
+
+
+def parse_timestamp(text: str | None) -> int:
+    """Milliseconds; 0, which the library reads as now, if there is none."""
+    if text is None:
+        return 0
+    parser = OffsetsParser(SystemClock().now_ms())
+    place = parser.position(text if text.startswith("@") else f"@{text}", option="--timestamp")
+    assert isinstance(place, AtTime), text
+    return place.timestamp_ms
+
+
+def opened(file: Path | None) -> BinaryIO:
+    if file is None:
+        # A duplicate, so that closing it leaves the process its stdin.
+        if sys.stdin.isatty():
+            note("reading records from the terminal, one a line; end with Ctrl-D")
+        return cast("BinaryIO", os.fdopen(os.dup(sys.stdin.fileno()), "rb"))
+    return file.open("rb")
+
+
+def lines(source: BinaryIO) -> Iterator[bytes]:
+    """Lines without their ends. A line longer than any record may be is refused before it fills the memory."""
+    while line := source.readline(LINE_BYTES_MAX):
+        if len(line) == LINE_BYTES_MAX:
+            raise Failure(f"a line is longer than {LINE_BYTES_MAX} bytes", "send the file as one record with --whole")
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def split_key(line: bytes, separator: str | None, pattern: Outgoing, number: int) -> Outgoing:
+    if separator is None:
+        return replace(pattern, value=line)
+    key, found, value = line.partition(separator.encode())
+    if not found:
+        raise Failure(f"line {number} has no {separator!r}", "every line must be KEY SEPARATOR VALUE with -K")
+    return replace(pattern, key=key, value=value)
+
+
+def from_json_line(number: int, line: bytes, pattern: Outgoing) -> Outgoing:
+    """What the object leaves out comes from the options; its partition and offset are those of another topic."""
+    try:
+        fields: Any = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("not an object")
+        known = cast("dict[str, Any]", fields)
+        key = from_json_bytes("key", known)
+        timestamp_ms = known.get("timestamp", -1)
+        if not isinstance(timestamp_ms, int):
+            raise ValueError("timestamp is not a number")
+        return replace(
+            pattern,
+            value=from_json_bytes("value", known),
+            key=pattern.key if key is None else key,
+            headers=(*pattern.headers, *headers_from_json(known.get("headers", []))),
+            timestamp_ms=pattern.timestamp_ms or max(0, timestamp_ms),
+        )
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Failure(
+            f"line {number} is not a record: {error}", "see `penstock consume -o json` for the form"
+        ) from None
+
+
+def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], file: BinaryIO | None) -> None:
+    """Send until the input ends; a bar when the input's size is known."""
+    size = os.fstat(file.fileno()).st_size if file is not None else None
+    count = 0
+    with progress("sending", size, unit="bytes", show=size is not None) as bar:
+        for record in records:
+            sender.send(
+                topic,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+                headers=record.headers,
+            )
+            count += 1
+            if file is not None and count % PROGRESS_EVERY == 0:
+                bar.advance(file.tell(), f"{count} records")
+        sender.flush()
+
+
+def report(sender: Sender, topic: str, output: OutputFormat) -> None:
+    """Where the records went."""
+    partitions = [
+        {"partition": index, "records": each.count, "first": each.first, "last": each.last}
+        for index, each in sorted(sender.delivered.items())
+    ]
+    count = sum(each.count for each in sender.delivered.values())
+    if output is OutputFormat.JSON:
+        show_json({"topic": topic, "records": count, "partitions": partitions})
+        return
+    places = ", ".join(
+        f"{each['partition']} at {each['first']}" + (f" to {each['last']}" if each["records"] != 1 else "")
+        for each in partitions
+        if each["first"] >= 0
+    )
+    note(f"sent {count} record{'s' if count != 1 else ''} to {topic}" + (f": partition {places}" if places else ""))

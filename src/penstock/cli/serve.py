@@ -1,0 +1,125 @@
+"""`penstock up` and `penstock broker`: become the broker process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.options import assignments
+from penstock.cli.output import note
+from penstock.client.connection import parse_address
+
+LISTEN_DEFAULT = "localhost:9092"
+DATA_DEFAULT = Path("penstock-data")
+
+ListenOption = Annotated[
+    str | None, typer.Option("--listen", "-l", metavar="HOST:PORT", help=f"Where to listen; {LISTEN_DEFAULT} if unset.")
+]
+DataOption = Annotated[Path | None, typer.Option("--data", "-d", metavar="DIR", help="Where the data is kept.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False, help="TOML or server.properties."),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting, before file and environment.")
+]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure-listen", help="Allow an address that other machines reach without authentication.")
+]
+
+
+def up(
+    listen: ListenOption = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    insecure_listen: InsecureOption = False,
+) -> None:
+    """Start a broker here, with its data in ./penstock-data.
+
+    Stop it with Ctrl-C: it closes its logs and is back at once the next time.
+    """
+    where = data
+    if where is None and config is None:
+        where = DATA_DEFAULT
+    if where is not None:
+        make_data_directory(where)
+    if listen is not None or config is None:
+        check_port_free(listen or LISTEN_DEFAULT)
+        note(
+            f"penstock on {listen or LISTEN_DEFAULT}, data in {where or 'the configured directories'}; Ctrl-C stops it"
+        )
+    become_broker(broker_arguments(listen, where, config, set_, insecure_listen))
+
+
+def broker(
+    listen: ListenOption = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    insecure_listen: InsecureOption = False,
+) -> None:
+    """Run a broker as a service: no greeting, JSON logs on stderr."""
+    arguments = broker_arguments(listen, data, config, set_, insecure_listen)
+    become_broker([*arguments, "--log-style", "json"])
+
+
+def broker_arguments(
+    listen: str | None, data: Path | None, config: Path | None, settings: list[str] | None, insecure_listen: bool
+) -> list[str]:
+    """The flags of `python -m penstock.broker` that say the same."""
+    arguments: list[str] = []
+    if listen is not None:
+        arguments += ["--listen", listen]
+    if data is not None:
+        arguments += ["--data", str(data)]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    for name, value in assignments(settings or (), option="--set").items():
+        arguments += ["--set", f"{name}={value}"]
+    if insecure_listen:
+        arguments.append("--insecure-listen")
+    return arguments
+
+
+def make_data_directory(data: Path) -> None:
+    """So that the first start needs no preparation."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(
+            f"cannot make the data directory {data}: {error.strerror}", "choose another one with --data DIR"
+        ) from error
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise Failure(f"cannot write to the data directory {data}", "choose another one with --data DIR")
+
+
+def check_port_free(listen: str) -> None:
+    """Say who is there before the broker says it in a traceback's worth of log lines."""
+    host, port = parse_address(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise Failure(f"{host} is not an address of this machine: {error.strerror}", "see --listen") from error
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            raise Failure(
+                f"cannot listen on {listen}: {(error.strerror or str(error)).lower()}",
+                f"another broker may run there; choose another port with --listen {host}:{port + 1}",
+            ) from error
+
+
+def become_broker(arguments: list[str]) -> None:
+    """Replace this process, so that the broker holds none of the command line's code and gets its signals itself."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "penstock.broker", *arguments])

@@ -1,0 +1,204 @@
+"""`penstock topic`: make, list, look at, change, grow, empty and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.offsets import OffsetsParser
+from penstock.cli.options import (
+    BOOTSTRAP,
+    BootstrapOption,
+    OutputFormat,
+    OutputOption,
+    PropertyOption,
+    YesOption,
+    assignments,
+    connection,
+)
+from penstock.cli.output import show_done, show_json, show_rows, show_table
+from penstock.client.admin import Admin, Resource
+from penstock.client.positions import PositionRange
+from penstock.model.clock import SystemClock
+
+app = typer.Typer(
+    help="Make, list, describe, change, grow, truncate and delete topics.", no_args_is_help=True, add_completion=False
+)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+ConfigsOption = Annotated[
+    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; repeat for more.")
+]
+BROKER_DEFAULT = -1
+
+
+@app.command()
+def create(
+    topic: TopicArgument,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many; the broker's num.partitions if unset.")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--rf", "-r", min=1, help="Copies; default.replication.factor if unset.")
+    ] = None,
+    configs: ConfigsOption = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it is there already.")] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Make a topic."""
+    settings = assignments(configs or (), option="--config")
+    admin = Admin(connection(bootstrap, properties))
+    if if_not_exists and any(each.name == topic for each in admin.topics()):
+        show_done(output, f"{topic} is there already", {"topic": topic, "created": False})
+        return
+    admin.create(topic, partitions=partitions or BROKER_DEFAULT, replicas=replicas or BROKER_DEFAULT, configs=settings)
+    made = admin.describe(topic)
+    facts = {"topic": topic, "created": True, "id": made.topic_id, "partitions": len(made.partitions)}
+    show_done(output, f"created {topic} with {len(made.partitions)} partitions", facts)
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """List topics."""
+    rows: list[tuple[object, ...]] = []
+    for each in Admin(connection(bootstrap, properties)).topics():
+        if each.internal and not internal:
+            continue
+        replicas = max((len(partition.replicas) for partition in each.partitions), default=0)
+        behind = sum(1 for partition in each.partitions if len(partition.isr) < len(partition.replicas))
+        rows.append((each.name, len(each.partitions), replicas, behind))
+    show_rows(output, ("topic", "partitions", "replicas", "under_replicated"), rows)
+
+
+@app.command()
+def describe(
+    topic: TopicArgument,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Show a topic's partitions, their offsets, and the settings that differ from the defaults."""
+    admin = Admin(connection(bootstrap, properties))
+    found = admin.describe(topic)
+    led = [each.partition for each in found.partitions if each.leader >= 0]
+    bounds = admin.bounds(topic, led) if led else {}
+    settings = {each.name: each.value for each in admin.configs(topic_resource(topic)) if not each.default}
+    columns = ("partition", "leader", "replicas", "isr", "start", "end", "records")
+    rows: list[tuple[object, ...]] = []
+    for each in found.partitions:
+        held = bounds.get(each.partition)
+        offsets = (held.start, held.end, held.end - held.start) if held is not None else (None, None, None)
+        rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *offsets))
+    if output is OutputFormat.JSON:
+        partitions = [dict(zip(columns, row, strict=True)) for row in rows]
+        show_json({"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions})
+        return
+    print(f"{topic}  id {found.topic_id}  {len(rows)} partitions")
+    for name, value in settings.items():
+        print(f"  {name} = {value}")
+    show_table(columns, rows)
+
+
+@app.command()
+def alter(
+    topic: TopicArgument,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default.")] = None,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Change a topic's settings; those not named stay as they are."""
+    put = assignments(settings or (), option="KEY=VALUE")
+    if not put and not unset:
+        raise typer.BadParameter("nothing to change: give KEY=VALUE or --unset KEY")
+    Admin(connection(bootstrap, properties)).alter(topic_resource(topic), put=put, remove=unset or ())
+    show_done(output, f"altered {topic}", {"topic": topic, "set": put, "unset": unset or []})
+
+
+@app.command()
+def grow(
+    topic: TopicArgument,
+    to: Annotated[int, typer.Option("--to", min=1, help="How many partitions it shall have.")],
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Give a topic more partitions. Keys move to other partitions from then on."""
+    Admin(connection(bootstrap, properties)).grow(topic, to)
+    show_done(output, f"{topic} has {to} partitions", {"topic": topic, "partitions": to})
+
+
+@app.command()
+def delete(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    yes: YesOption = False,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Delete topics with all their records."""
+    admin = Admin(connection(bootstrap, properties))
+    confirm(f"delete {', '.join(topics)} with all records?", yes)
+    for topic in topics:
+        admin.delete(topic)
+    show_done(output, f"deleted {', '.join(topics)}", {"deleted": topics})
+
+
+@app.command()
+def truncate(
+    topic: TopicArgument,
+    before: Annotated[
+        str, typer.Option("--before", metavar="POSITION", help="end, an offset, -N from the end, @TIME or @-1h.")
+    ] = "end",
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat for more.")
+    ] = None,
+    yes: YesOption = False,
+    bootstrap: BootstrapOption = BOOTSTRAP,
+    output: OutputOption = OutputFormat.TABLE,
+    properties: PropertyOption = None,
+) -> None:
+    """Delete a topic's records before a position (all of them, if none is given). The topic stays."""
+    place = OffsetsParser(SystemClock().now_ms()).position(before, option="--before")
+    admin = Admin(connection(bootstrap, properties))
+    wanted = chosen_partitions(admin, topic, partitions)
+    bounds = admin.bounds(topic, wanted, PositionRange(start=place).times())
+    cuts = {index: held.offset_of(place) for index, held in bounds.items()}
+    count = sum(cuts[index] - held.start for index, held in bounds.items())
+    confirm(f"delete {count} records of {topic}?", yes)
+    starts = admin.truncate(topic, cuts)
+    rows = [(index, bounds[index].start, start, start - bounds[index].start) for index, start in sorted(starts.items())]
+    show_rows(output, ("partition", "start_before", "start", "deleted"), rows)
+
+
+def topic_resource(topic: str) -> Resource:
+    return Resource(kind="topic", name=topic)
+
+
+def chosen_partitions(admin: Admin, topic: str, partitions: list[int] | None) -> list[int]:
+    """The partitions asked for, all if none; one that the topic does not have is an error that says which it has."""
+    there = [each.partition for each in admin.describe(topic).partitions]
+    for index in partitions or ():
+        if index not in there:
+            raise Failure(f"topic {topic} has no partition {index}", f"it has partitions 0 to {len(there) - 1}")
+    return sorted(set(partitions)) if partitions else there
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask a person; refuse a script that has not said --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(f"not done: {question}", "say --yes to do it without being asked")
+    typer.confirm(question, abort=True)

@@ -1,0 +1,32 @@
+"""`penstock version`: what runs here."""
+
+from __future__ import annotations
+
+import platform
+
+from penstock import __version__
+from penstock.cli.options import OutputFormat, OutputOption
+from penstock.cli.output import show_json
+
+
+def version(output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the version, the Python, which record loops are compiled, and librdkafka's version."""
+    from penstock.client.library import kafka
+    from penstock.wire.build import compiled_modules
+
+    compiled = sorted(compiled_modules())
+    facts = {
+        "penstock": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "compiled": compiled,
+        "librdkafka": kafka().libversion()[0],
+        "confluent_kafka": kafka().__version__,
+    }
+    if output is OutputFormat.JSON:
+        show_json(facts)
+        return
+    print(f"penstock {__version__}")
+    print(f"{facts['implementation']} {facts['python']}")
+    print(f"record loops: {'compiled: ' + ', '.join(compiled) if compiled else 'pure Python'}")
+    print(f"librdkafka {facts['librdkafka']} (confluent-kafka {facts['confluent_kafka']})")

@@ -1,0 +1,208 @@
+"""Topics, configs and offsets of a cluster, as typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
+from penstock.client.failures import ClientError, failure, failure_of
+from penstock.client.library import kafka, kafka_admin
+from penstock.client.positions import Bounds
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """Who holds a partition."""
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """A topic as the cluster's metadata has it."""
+
+    name: str
+    internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValue:
+    """One setting and where its value comes from (Kafka's word for the source)."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+
+    @property
+    def default(self) -> bool:
+        return self.source == "DEFAULT_CONFIG"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What has settings: a topic by name, or a broker by id; an empty broker id is the default for all brokers."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+
+class Admin:
+    """One admin connection. Every call either returns what it says or raises `ClientError`."""
+
+    def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
+        connection.check()
+        self._seconds_max = seconds_max
+        try:
+            self._client = kafka_admin().AdminClient(connection.settings())
+        except Exception as error:
+            raise failure_of(error, "cannot use these client properties") from error
+        self._bootstrap = connection.bootstrap
+
+    def topics(self) -> tuple[TopicInfo, ...]:
+        """Every topic, by name."""
+        # Named topics would be created by this very question where the broker allows it; all topics are not.
+        metadata = self._metadata()
+        found: list[TopicInfo] = []
+        for name, topic in sorted(metadata.topics.items()):
+            if topic.error is not None:
+                raise failure(topic.error, f"topic {name}")
+            partitions = tuple(
+                PartitionInfo(partition=index, leader=each.leader, replicas=tuple(each.replicas), isr=tuple(each.isrs))
+                for index, each in sorted(topic.partitions.items())
+            )
+            found.append(TopicInfo(name=name, internal=name.startswith("__"), partitions=partitions))
+        return tuple(found)
+
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of the brokers, in order."""
+        return tuple(sorted(self._metadata().brokers))
+
+    def describe(self, name: str) -> TopicInfo:
+        """One topic with its id; unknown names are an error and are not created."""
+        try:
+            futures = self._client.describe_topics(kafka().TopicCollection([name]), request_timeout=self._seconds_max)
+        except ValueError as error:
+            raise ClientError(f"topic {name!r}: {error}") from error
+        found = self._one(futures, f"topic {name}")
+        partitions = tuple(
+            PartitionInfo(
+                partition=each.id,
+                leader=-1 if each.leader is None else each.leader.id,
+                replicas=tuple(node.id for node in each.replicas),
+                isr=tuple(node.id for node in each.isr),
+            )
+            for each in found.partitions
+        )
+        return TopicInfo(
+            name=found.name, internal=found.is_internal, partitions=partitions, topic_id=str(found.topic_id)
+        )
+
+    def create(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> None:
+        """-1 partitions or replicas are the broker's default."""
+        topic = kafka_admin().NewTopic(
+            name, num_partitions=partitions, replication_factor=replicas, config=dict(configs)
+        )
+        self._one(self._client.create_topics([topic], request_timeout=self._seconds_max), f"cannot create topic {name}")
+
+    def delete(self, name: str) -> None:
+        futures = self._client.delete_topics([name], request_timeout=self._seconds_max)
+        self._one(futures, f"cannot delete topic {name}")
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Up to so many partitions in all."""
+        futures = self._client.create_partitions(
+            [kafka_admin().NewPartitions(name, partitions)], request_timeout=self._seconds_max
+        )
+        self._one(futures, f"cannot grow topic {name} to {partitions} partitions")
+
+    def configs(self, resource: Resource) -> tuple[ConfigValue, ...]:
+        """Every setting of a topic or broker, by name."""
+        wanted = kafka_admin().ConfigResource(resource.kind, resource.name)
+        found = self._one(
+            self._client.describe_configs([wanted], request_timeout=self._seconds_max), f"cannot describe {resource}"
+        )
+        return tuple(
+            ConfigValue(
+                name=entry.name,
+                value=entry.value,
+                source=kafka_admin().ConfigSource(entry.source).name,
+                read_only=entry.is_read_only,
+                sensitive=entry.is_sensitive,
+            )
+            for _, entry in sorted(found.items())
+        )
+
+    def alter(self, resource: Resource, *, put: Mapping[str, str], remove: Iterable[str]) -> None:
+        """Set some settings and put others back to their defaults; those not named stay as they are."""
+        changes = [
+            kafka_admin().ConfigEntry(name, value, incremental_operation=kafka_admin().AlterConfigOpType.SET)
+            for name, value in put.items()
+        ]
+        changes += [
+            kafka_admin().ConfigEntry(name, None, incremental_operation=kafka_admin().AlterConfigOpType.DELETE)
+            for name in remove
+        ]
+        target = kafka_admin().ConfigResource(resource.kind, resource.name, incremental_configs=changes)
+        futures = self._client.incremental_alter_configs([target], request_timeout=self._seconds_max)
+        self._one(futures, f"cannot change {resource}")
+
+    def bounds(self, topic: str, partitions: Sequence[int], times: Iterable[int] = ()) -> dict[int, Bounds]:
+        """What each partition holds, and the offsets at the given timestamps."""
+        starts = self._offsets(topic, partitions, kafka_admin().OffsetSpec.earliest())
+        ends = self._offsets(topic, partitions, kafka_admin().OffsetSpec.latest())
+        at = {time: self._offsets(topic, partitions, kafka_admin().OffsetSpec.for_timestamp(time)) for time in times}
+        return {
+            index: Bounds(
+                start=starts[index], end=ends[index], by_time={time: found[index] for time, found in at.items()}
+            )
+            for index in partitions
+        }
+
+    def truncate(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records below an offset of each partition; the new starts."""
+        wanted = [kafka().TopicPartition(topic, index, offset) for index, offset in before.items()]
+        futures = self._client.delete_records(wanted, request_timeout=self._seconds_max)
+        doing = f"cannot truncate topic {topic}"
+        return {each.partition: self._result(future, doing).low_watermark for each, future in futures.items()}
+
+    def _offsets(self, topic: str, partitions: Sequence[int], spec: Any) -> dict[int, int]:
+        wanted = {kafka().TopicPartition(topic, index): spec for index in partitions}
+        futures = self._client.list_offsets(wanted, request_timeout=self._seconds_max)
+        doing = f"cannot list offsets of topic {topic}"
+        return {each.partition: self._result(future, doing).offset for each, future in futures.items()}
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=self._seconds_max)
+        except Exception as error:
+            cause = failure_of(error, f"{self._bootstrap} did not answer")
+            cause.hint = "something listens there, but is it a Kafka broker, and does it want TLS or a login?"
+            raise cause from error
+
+    def _one(self, futures: Mapping[Any, Future[Any]], doing: str) -> Any:
+        """The result of a call about one thing."""
+        assert len(futures) == 1, f"{doing}: {len(futures)} answers"
+        return self._result(next(iter(futures.values())), doing)
+
+    def _result(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result(timeout=self._seconds_max * 2)
+        except TimeoutError:
+            raise ClientError(f"{doing}: no answer within {self._seconds_max:g} s") from None
+        except Exception as error:
+            raise failure_of(error, doing) from error

@@ -1,0 +1,104 @@
+"""Reading spans of partitions, without a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.connection import Connection
+from penstock.client.failures import failure, failure_of
+from penstock.client.library import kafka
+from penstock.client.positions import Span
+
+BATCH_RECORDS_MAX = 1_000
+POLL_SECONDS = 0.2
+GROUP_UNUSED = "penstock-cli"
+
+
+class Reader:
+    """Reads what the spans name and stops when each is read. Use it as a context manager.
+
+    It is assigned its partitions and commits nothing; the library wants a group's name all the same.
+    """
+
+    def __init__(self, connection: Connection, topic: str, spans: Sequence[Span], **settings: Any) -> None:
+        connection.check()
+        defaults: dict[str, Any] = {
+            "group_id": GROUP_UNUSED,
+            "enable_auto_commit": False,
+            "enable_auto_offset_store": False,
+            "enable_partition_eof": True,
+            "auto_offset_reset": "error",
+            "fetch_wait_max_ms": 100,
+        }
+        try:
+            self._consumer = kafka().Consumer(connection.settings(**{**defaults, **settings}))
+        except Exception as error:
+            raise failure_of(error, "cannot use these consumer settings") from error
+        self._topic = topic
+        self._stops = {span.partition: span.stop for span in spans if not span.empty}
+        if self._stops:
+            self._consumer.assign(
+                [kafka().TopicPartition(topic, span.partition, span.start) for span in spans if not span.empty]
+            )
+
+    @property
+    def done(self) -> bool:
+        """Whether every span is read to its stop."""
+        return not self._stops
+
+    def batches(self) -> Iterator[list[Any]]:
+        """The library's messages in lists, empty ones included, so that the caller can look at the clock."""
+        end_of_partition = kafka().KafkaError._PARTITION_EOF
+        while self._stops:
+            wanted: list[Any] = []
+            for message in self._poll():
+                error = message.error()
+                if error is None:
+                    if self._take(message.partition(), message.offset()):
+                        wanted.append(message)
+                elif error.code() == end_of_partition:
+                    self._reached_end(message.partition(), message.offset())
+                else:
+                    raise failure(error, f"cannot read topic {self._topic}")
+            yield wanted
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _poll(self) -> list[Any]:
+        """Wait for one record, then take what else is there: asking for many at once would wait for all of them."""
+        first = self._consumer.poll(POLL_SECONDS)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+
+    def _take(self, partition: int, offset: int) -> bool:
+        """Whether the record is inside its span; ends the span at its last one."""
+        if partition not in self._stops:
+            return False
+        stop = self._stops[partition]
+        if stop is None:
+            return True
+        if offset >= stop - 1:
+            self._finish(partition)
+        return offset < stop
+
+    def _reached_end(self, partition: int, offset: int) -> None:
+        """At the end of the log: a bounded span ends here even if its last offsets hold no record (compaction)."""
+        stop = self._stops.get(partition)
+        if stop is not None and offset >= stop:
+            self._finish(partition)
+
+    def _finish(self, partition: int) -> None:
+        del self._stops[partition]
+        self._consumer.pause([kafka().TopicPartition(self._topic, partition)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
