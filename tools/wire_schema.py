@@ -11,6 +11,7 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 import kio.schema
+from kio.static.constants import EntityType
 
 from wire_facts import NEVER_DROPPED, NOT_GENERATED
 
@@ -109,13 +110,13 @@ def read_api(root: Path, name: str) -> Api:
 
 def root_class(name: str, version: int, kind: str) -> Any:
     module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")
-    values: list[Any] = list(vars(module).values())
-    (found,) = [
+    found = [
         value
-        for value in values
-        if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and value.__type__.name == kind
+        for value in vars(module).values()
+        if dataclasses.is_dataclass(value) and getattr(value, "__module__", "") == module.__name__
     ]
-    return found
+    (root,) = [value for value in found if getattr(value, "__type__", None) is EntityType[kind]]
+    return root
 
 
 def read_message(classes: dict[int, Any], root_name: str) -> Message:

@@ -34,15 +34,18 @@ MESSAGES_PER_VERSION = 6
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # kio calls a missing time None; on the wire it is -1.
 MISSING_TIME = -1
+API_VERSIONS = 18
 SIDES = ("request", "response")
 INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
-def every_version() -> Iterator[Any]:
-    for key, entry in sorted(TABLE.items()):
-        for version in range(entry.version_min, entry.version_max + 1):
-            for side in SIDES:
-                yield pytest.param(key, version, side, id=f"{entry.name}-v{version}-{side}")
+APIS = [pytest.param(key, id=entry.name) for key, entry in sorted(TABLE.items())]
+
+
+def versions_and_sides(key: int) -> Iterator[tuple[int, str]]:
+    for version in range(TABLE[key].version_min, TABLE[key].version_max + 1):
+        for side in SIDES:
+            yield version, side
 
 
 def our_module(key: int) -> types.ModuleType:
@@ -169,21 +172,22 @@ def random_entities(key: int, version: int, side: str) -> list[Any]:
     return [source.message(cls, fill) for fill in (0.0, 1.0, *[0.6] * (MESSAGES_PER_VERSION - 2))]
 
 
-@pytest.mark.parametrize(("key", "version", "side"), every_version())
-def test_random_messages_are_the_bytes_of_kio_and_read_back_equal(key: int, version: int, side: str) -> None:
+@pytest.mark.parametrize("key", APIS)
+def test_random_messages_of_every_version_are_the_bytes_of_kio_and_read_back_equal(key: int) -> None:
     module = our_module(key)
-    encode, decode = getattr(module, f"encode_{side}"), getattr(module, f"decode_{side}")
-    for entity in random_entities(key, version, side):
-        expected = kio_bytes(entity)
-        ours = as_ours(module, side, entity)
+    for version, side in versions_and_sides(key):
+        encode, decode = getattr(module, f"encode_{side}"), getattr(module, f"decode_{side}")
+        for entity in random_entities(key, version, side):
+            expected = kio_bytes(entity)
+            ours = as_ours(module, side, entity)
 
-        encoded = encode(ours, version)
-        decoded = decode(b"before" + expected, 6, version)
+            encoded = encode(ours, version)
+            decoded = decode(b"before" + expected, 6, version)
 
-        assert encoded == expected
-        assert decoded == ours
-        assert encode(decoded, version) == expected
-        assert entity_reader(type(entity))(encoded, 0) == (entity, len(encoded))
+            assert encoded == expected, (version, side)
+            assert decoded == ours, (version, side)
+            assert encode(decoded, version) == expected, (version, side)
+            assert entity_reader(type(entity))(encoded, 0) == (entity, len(encoded)), (version, side)
 
 
 def kafka_python_classes() -> dict[tuple[int, str], Any]:
@@ -193,7 +197,8 @@ def kafka_python_classes() -> dict[tuple[int, str], Any]:
     modules: list[Any] = [kafka.protocol.sasl]
     for package in packages:
         modules += [
-            importlib.import_module(f"{package.__name__}.{entry.name}") for entry in pkgutil.iter_modules(package.__path__)
+            importlib.import_module(f"{package.__name__}.{entry.name}")
+            for entry in pkgutil.iter_modules(package.__path__)
         ]
     for module in modules:
         for value in vars(module).values():
@@ -205,58 +210,59 @@ def kafka_python_classes() -> dict[tuple[int, str], Any]:
 KAFKA_PYTHON = kafka_python_classes()
 
 
-def versions_of_kafka_python() -> Iterator[Any]:
-    for (key, side), cls in sorted(KAFKA_PYTHON.items(), key=lambda item: item[0]):
-        entry = TABLE.get(key)
-        if entry is None:
-            continue
-        for version in range(entry.version_min, min(entry.version_max, cls.max_version) + 1):
-            yield pytest.param(key, version, side, id=f"{entry.name}-v{version}-{side}")
+APIS_OF_KAFKA_PYTHON = [
+    pytest.param(key, id=TABLE[key].name) for key in sorted({key for key, _ in KAFKA_PYTHON}) if key in TABLE
+]
 
 
 def assert_same_fields(ours: Any, theirs: Any, version: int) -> None:
     for field in theirs._struct._fields:
-        if not field.for_version_q(version):
-            continue
-        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
-        assert_same_value(mine, other, version, field.name)
+        # kafka-python makes sets of this bit field, and renames it.
+        if field.for_version_q(version) and not field.name.endswith("authorized_operations"):
+            assert_same_value(getattr(ours, field.name), getattr(theirs, field.name), version, field.name)
 
 
 def assert_same_value(mine: Any, other: Any, version: int, name: str) -> None:
+    """Equal, where kafka-python has None for the zero uuid and for a tagged struct that is not sent."""
     if isinstance(mine, Message):
-        assert_same_fields(mine, other, version)
+        if other is None:
+            assert mine == type(mine)(), name
+        else:
+            assert_same_fields(mine, other, version)
     elif isinstance(mine, list):
         assert len(mine) == len(other), name
         for left, right in zip(mine, other, strict=True):
             assert_same_value(left, right, version, name)
     elif isinstance(other, uuid.UUID):
         assert mine == other.bytes, name
-    elif isinstance(mine, memoryview) or isinstance(other, memoryview):
-        assert bytes(mine) == bytes(other), name
-    elif mine is None and isinstance(other, DEFAULTS):
-        assert not other, name
+    elif isinstance(mine, bytes) and other is None:
+        assert mine == bytes(16), name
+    elif isinstance(other, memoryview):
+        assert mine == bytes(other), name
     else:
         assert mine == other, name
 
 
-DEFAULTS = ()
-
-
-@pytest.mark.parametrize(("key", "version", "side"), versions_of_kafka_python())
-def test_random_messages_are_the_bytes_of_kafka_python(key: int, version: int, side: str) -> None:
+@pytest.mark.parametrize("key", APIS_OF_KAFKA_PYTHON)
+def test_random_messages_are_the_bytes_of_kafka_python_where_it_has_them(key: int) -> None:
     module = our_module(key)
-    cls = KAFKA_PYTHON[key, side]
-    for entity in random_entities(key, version, side):
-        ours = as_ours(module, side, entity)
-        encoded = getattr(module, f"encode_{side}")(ours, version)
+    for version, side in versions_and_sides(key):
+        cls = KAFKA_PYTHON.get((key, side))
+        if cls is None or version > cls.max_version:
+            continue
+        for entity in random_entities(key, version, side):
+            ours: Any = as_ours(module, side, entity)
+            if key == API_VERSIONS and side == "response" and ours.error_code:
+                continue  # kafka-python reads an ApiVersions error as version 0, as it must.
+            encoded = getattr(module, f"encode_{side}")(ours, version)
 
-        theirs = cls.decode(encoded, version=version)
+            theirs = cls.decode(encoded, version=version)
+            # What kafka-python decodes lacks the slot that its own encode looks at.
+            theirs._header = None
 
-        assert_same_fields(ours, theirs, version)
-        assert bytes(theirs.encode(version=version)) == encoded
+            assert_same_fields(ours, theirs, version)
+            assert bytes(theirs.encode(version=version)) == encoded, (version, side)
 
 
-def test_kafka_python_is_compared_for_the_apis_it_has() -> None:
-    compared = {key for key, _ in KAFKA_PYTHON if key in TABLE}
-
-    assert len(compared) >= 40
+def test_kafka_python_is_an_oracle_for_most_client_apis() -> None:
+    assert len(APIS_OF_KAFKA_PYTHON) >= 40
