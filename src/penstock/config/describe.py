@@ -57,9 +57,8 @@ def topic_entry(declared: Key, overrides: Mapping[str, str], broker: BrokerConfi
     if declared.name in overrides:
         value = canonical(declared, overrides[declared.name])
         origins.append(Origin(name=declared.name, value=value, source=Source.DYNAMIC_TOPIC_CONFIG))
-    for synonym in declared.synonyms:
-        origins.extend(broker_origins(BROKER_KEYS[synonym.name], broker))
-    value, source = text_of(declared.default), Source.DEFAULT_CONFIG
+    origins.extend(chain_origins(tuple(synonym.name for synonym in declared.synonyms), broker))
+    value, source = text_of(getattr(broker.topic_defaults, declared.attribute)), Source.DEFAULT_CONFIG
     if origins:
         value, source = in_topic_unit(declared, origins[0]), origins[0].source
     return entry(declared, value, source, tuple(origins), read_only=False)
@@ -81,16 +80,26 @@ def describe_broker(broker: BrokerConfig, names: list[str] | None = None) -> lis
 
 
 def broker_entry(declared: Key, broker: BrokerConfig) -> Entry:
+    origins = tuple(chain_origins(broker_synonyms(declared.name), broker))
+    own = next((at for at, origin in enumerate(origins) if origin.name == declared.name), len(origins))
+    origins = origins[own:]
+    source = origins[0].source if origins else Source.DEFAULT_CONFIG
+    value = origins[0].value if origins else None
+    return entry(declared, value, source, origins, read_only=declared.mode is Mode.READ_ONLY)
+
+
+def chain_origins(names: tuple[str, ...], broker: BrokerConfig) -> list[Origin]:
+    """Who gives a value to the first of these keys that has one, the strongest first.
+
+    A default counts only for the first: that the others have one too tells nobody anything.
+    """
     origins = [
-        origin for name in broker_synonyms(declared.name) for origin in broker_origins(BROKER_KEYS[name], broker)
+        origin
+        for at, name in enumerate(names)
+        for origin in broker_origins(BROKER_KEYS[name], broker)
+        if at == 0 or origin.source is not Source.DEFAULT_CONFIG
     ]
-    origins.sort(key=lambda origin: origin.source)
-    value = text_of(getattr(broker, declared.attribute))
-    own = next((origin for origin in origins if origin.name == declared.name), None)
-    if own is not None:
-        value = own.value
-    source = own.source if own is not None else Source.DEFAULT_CONFIG
-    return entry(declared, value, source, tuple(origins), read_only=declared.mode is Mode.READ_ONLY)
+    return sorted(origins, key=lambda origin: origin.source)
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class ReplicaKeys:
         LONG_MAX,
         Kind.LONG,
         minimum=0,
-        mode=Mode.PER_BROKER,
+        mode=Mode.CLUSTER_WIDE,
         doc="Bytes per second served to throttled followers.",
     )
     follower_replication_throttled_rate: int = key(
@@ -66,7 +66,7 @@ class ReplicaKeys:
         LONG_MAX,
         Kind.LONG,
         minimum=0,
-        mode=Mode.PER_BROKER,
+        mode=Mode.CLUSTER_WIDE,
         doc="Bytes per second fetched for throttled replicas.",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = key(
@@ -74,7 +74,7 @@ class ReplicaKeys:
         LONG_MAX,
         Kind.LONG,
         minimum=0,
-        mode=Mode.PER_BROKER,
+        mode=Mode.CLUSTER_WIDE,
         doc="Bytes per second when partitions move between directories.",
     )
     auto_leader_rebalance_enable: bool = key(

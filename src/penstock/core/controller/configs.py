@@ -1,0 +1,203 @@
+"""Deciding about settings that change while the cluster runs: of topics, of brokers, of groups."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from penstock.config.broker import BROKER_KEYS, BrokerConfig
+from penstock.config.foreign import guards, unused
+from penstock.config.key import Key, Kind, Mode, nearest, text_of
+from penstock.config.log import TOPIC_KEYS, check_topic_configs
+from penstock.core.controller.image import MetadataImage
+from penstock.core.controller.operations import Create, Delete, Operation, Set
+from penstock.core.controller.plan import Plan
+from penstock.core.controller.records import ALL_BROKERS, NO_CONFIGS, broker_config_path, pack, pack_topic, topic_path
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from penstock.model.topic import check_topic_name
+
+
+class ResourceType(IntEnum):
+    """What has settings, by the number the protocol gives it."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Step(IntEnum):
+    """What to do with one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingStep:
+    """One change of one setting."""
+
+    name: str
+    step: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Changes of one topic's or broker's settings; `replace_all` drops whatever is not set here."""
+
+    resource_type: int
+    name: str
+    steps: tuple[SettingStep, ...]
+    replace_all: bool = False
+
+
+def plan_config_changes(
+    image: MetadataImage, changes: Sequence[ConfigChange], *, config: BrokerConfig
+) -> Plan[Mapping[str, str]]:
+    """Do every change that can be done, in one transaction; the outcome of one is all its settings thereafter."""
+    counts: dict[tuple[int, str], int] = {}
+    for change in changes:
+        counts[change.resource_type, change.name] = counts.get((change.resource_type, change.name), 0) + 1
+    operations: list[Operation] = []
+    outcomes: list[Mapping[str, str] | BrokerError] = []
+    for change in changes:
+        try:
+            if counts[change.resource_type, change.name] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            check_steps(change)
+            operation, settings = plan_one(image, change, config)
+        except BrokerError as error:
+            outcomes.append(error)
+            continue
+        if operation is not None:
+            operations.append(operation)
+        outcomes.append(settings)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+
+
+def check_steps(change: ConfigChange) -> None:
+    """Steps that make sense whatever they are about."""
+    names = [step.name for step in change.steps]
+    if len(set(names)) != len(names):
+        raise InvalidRequest("Error due to duplicate config keys")
+    nulls = [step.name for step in change.steps if step.value is None and step.step != Step.DELETE]
+    if nulls:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(nulls)}")
+
+
+def plan_one(
+    image: MetadataImage, change: ConfigChange, config: BrokerConfig
+) -> tuple[Operation | None, Mapping[str, str]]:
+    match change.resource_type:
+        case ResourceType.TOPIC:
+            return plan_topic(image, change, config)
+        case ResourceType.BROKER:
+            return plan_broker(image, change, config)
+        case _:
+            raise InvalidRequest(f"Unknown resource type {change.resource_type}")
+
+
+def plan_topic(
+    image: MetadataImage, change: ConfigChange, config: BrokerConfig
+) -> tuple[Operation | None, Mapping[str, str]]:
+    if not change.name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    topic = image.topics.get(change.name)
+    before = NO_CONFIGS if topic is None else topic.configs
+    after = changed(before, change, TOPIC_KEYS)
+    check_topic_name(change.name)
+    check_topic_configs(after, config)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"The topic '{change.name}' does not exist.")
+    if after == topic.configs:
+        return None, after
+    return Set(topic_path(topic.name), pack_topic(replace(topic, configs=after)), topic.version), after
+
+
+def plan_broker(
+    image: MetadataImage, change: ConfigChange, config: BrokerConfig
+) -> tuple[Operation | None, Mapping[str, str]]:
+    broker = broker_of(change.name, config)
+    before = image.broker_settings(broker)
+    after = changed(before, change, BROKER_KEYS)
+    try:
+        check_broker_settings(after, per_broker=bool(change.name))
+        overlay(image, config, broker, after)
+    except InvalidConfig as error:
+        # Kafka answers a bad value of a broker's setting as a bad request.
+        raise InvalidRequest(str(error)) from None
+    if after == before:
+        return None, after
+    path = broker_config_path(broker)
+    if not after:
+        return Delete(path), after
+    return (Set if broker in image.broker_configs else Create)(path, pack(after)), after
+
+
+def broker_of(name: str, config: BrokerConfig) -> str:
+    """The broker whose settings these are; an empty name is all of them."""
+    if not name:
+        return ALL_BROKERS
+    if not name.lstrip("+-").isdigit():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+    if int(name) != config.broker_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {config.broker_id}, but received {name}")
+    return str(config.broker_id)
+
+
+def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> None:
+    """Refuse what cannot change while a broker runs, or not for all brokers at once."""
+    unknown = [name for name in settings if name not in BROKER_KEYS and not unused(name) and not guards(name)]
+    if unknown:
+        raise InvalidConfig(f"Unknown broker config name: {unknown[0]}{nearest(unknown[0], BROKER_KEYS)}")
+    fixed = [name for name in settings if name not in BROKER_KEYS or BROKER_KEYS[name].mode is Mode.READ_ONLY]
+    if fixed:
+        raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    for name, text in settings.items():
+        BROKER_KEYS[name].read(text)
+    single = [name for name in settings if BROKER_KEYS[name].mode is Mode.PER_BROKER]
+    if single and not per_broker:
+        raise InvalidConfig(
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
+        )
+
+
+def overlay(image: MetadataImage, config: BrokerConfig, broker: str, after: Mapping[str, str]) -> BrokerConfig:
+    """The config this broker would have: refuses values that do not go together."""
+    own = str(config.broker_id)
+    cluster = after if broker == ALL_BROKERS else image.broker_settings(ALL_BROKERS)
+    single = after if broker == own else image.broker_settings(own)
+    return config.with_dynamic(cluster=cluster, broker=single)
+
+
+def changed(before: Mapping[str, str], change: ConfigChange, keys: Mapping[str, Key]) -> dict[str, str]:
+    """The settings after all steps."""
+    after = {} if change.replace_all else dict(before)
+    for step in change.steps:
+        value = "" if step.value is None else step.value
+        match step.step:
+            case Step.SET:
+                after[step.name] = value
+            case Step.DELETE:
+                after.pop(step.name, None)
+            case Step.APPEND | Step.SUBTRACT:
+                after[step.name] = edited_list(after.get(step.name), step, value, keys.get(step.name))
+            case _:
+                raise InvalidRequest(f"Unknown operations type {step.step}")
+    return after
+
+
+def edited_list(text: str | None, step: SettingStep, value: str, declared: Key | None) -> str:
+    """A list with items added or taken away; one that is not set starts from its default."""
+    if declared is None or declared.kind is not Kind.LIST:
+        raise InvalidConfig(f"Can't {Step(step.step).name} to key {step.name} because its type is not LIST.")
+    current = text if text is not None else text_of(declared.default) or ""
+    items = [item.strip() for item in current.split(",") if item.strip()]
+    wanted = [item.strip() for item in value.split(",")]
+    if step.step == Step.APPEND:
+        return ",".join(dict.fromkeys([*items, *wanted]))
+    return ",".join(item for item in items if item not in wanted)

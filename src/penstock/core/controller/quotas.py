@@ -1,0 +1,96 @@
+"""Deciding about client quotas."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.controller.image import MetadataImage
+from penstock.core.controller.operations import Create, Delete, Operation, Set
+from penstock.core.controller.plan import Plan
+from penstock.core.controller.records import QuotaEntity, pack, quota_path
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidRequest
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+ENTITY_TYPES = frozenset({USER, CLIENT_ID, IP})
+
+RATES_WHOLE = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
+"""Quotas that Kafka keeps as whole numbers."""
+
+CLIENT_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+IP_KEYS = ("connection_creation_rate",)
+WHOLE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """Quotas of one entity to set, or with None to remove."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    limits: tuple[tuple[str, float | None], ...]
+
+
+def plan_quota_changes(image: MetadataImage, changes: Sequence[QuotaChange]) -> Plan[Mapping[str, float]]:
+    """Do every change that can be done; the outcome of one is all quotas of its entity thereafter."""
+    operations: list[Operation] = []
+    outcomes: list[Mapping[str, float] | BrokerError] = []
+    for change in changes:
+        try:
+            entity = checked_entity(change.entity)
+            after = changed_limits(image.quotas.get(entity, {}), change, entity)
+        except BrokerError as error:
+            outcomes.append(error)
+            continue
+        operation = write(image, entity, after)
+        if operation is not None:
+            operations.append(operation)
+        outcomes.append(after)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+
+
+def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """An entity in the order the store knows it: user, client id or both, or an address."""
+    if not parts:
+        raise InvalidRequest("Invalid empty client quota entity")
+    types = [kind for kind, _ in parts]
+    for kind, name in parts:
+        if kind not in ENTITY_TYPES:
+            raise InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise InvalidRequest(f"Empty {kind} not supported")
+    if len(set(types)) != len(types):
+        raise InvalidRequest("Duplicate client quota entity type")
+    if IP in types and len(types) > 1:
+        raise InvalidRequest("Invalid client quota entity: an ip cannot be combined with a user or a client id")
+    return tuple(sorted(parts))
+
+
+def changed_limits(before: Mapping[str, float], change: QuotaChange, entity: QuotaEntity) -> dict[str, float]:
+    after = dict(before)
+    known = IP_KEYS if entity[0][0] == IP else CLIENT_KEYS
+    for key, value in change.limits:
+        if key not in known:
+            raise InvalidRequest(f"Invalid configuration key {key}")
+        if value is None:
+            after.pop(key, None)
+            continue
+        if not math.isfinite(value) or value <= 0:
+            raise InvalidRequest(f"Quota {key} must be greater than 0")
+        if key in RATES_WHOLE:
+            whole = round(value)
+            if abs(whole - value) > WHOLE_TOLERANCE:
+                raise InvalidRequest(f"{key} cannot be a fractional value.")
+            value = float(whole)
+        after[key] = value
+    return after
+
+
+def write(image: MetadataImage, entity: QuotaEntity, after: Mapping[str, float]) -> Operation | None:
+    path = quota_path(entity)
+    if entity not in image.quotas:
+        return Create(path, pack(after)) if after else None
+    if not after:
+        return Delete(path)
+    return Set(path, pack(after)) if after != image.quotas[entity] else None

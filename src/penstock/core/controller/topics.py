@@ -1,0 +1,280 @@
+"""Deciding about topics: what to make, to grow and to remove, and why not."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import check_topic_configs
+from penstock.core.controller.image import MetadataImage, collision_key
+from penstock.core.controller.operations import Create, Delete, Operation, Set
+from penstock.core.controller.placement import place
+from penstock.core.controller.plan import Plan
+from penstock.core.controller.records import brokers_shared, pack_topic, topic_path
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    PolicyViolation,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.model.ids import TopicId
+from penstock.model.topic import PartitionState, TopicState, check_topic_name
+
+UNSAID = -1
+"""In place of a number: use the broker's default."""
+
+CLUSTER_METADATA = "__cluster_metadata"
+"""Kafka's own log of metadata: tools take a topic of this name for it."""
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Partitions made by one request; more would hold up everybody else's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic somebody asks for; `assignments` are (partition, brokers) pairs, in place of both numbers."""
+
+    name: str
+    partitions: int = UNSAID
+    replication_factor: int = UNSAID
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """More partitions for a topic, up to `count`; `assignments` has one entry per new one, or is None."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+def plan_creations(
+    image: MetadataImage,
+    topics: Sequence[NewTopic],
+    *,
+    config: BrokerConfig,
+    make_id: Callable[[], bytes],
+    first: int,
+) -> Plan[TopicState]:
+    """Make every topic that can be made, in one transaction."""
+    check_total(partitions_asked(topic, config) for topic in topics)
+    operations: list[Operation] = []
+    outcomes: list[TopicState | BrokerError] = []
+    for topic in topics:
+        try:
+            check_new_name(image, topic.name)
+            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + len(operations))
+        except BrokerError as error:
+            outcomes.append(error)
+            continue
+        operations.append(Create(topic_path(made.name), pack_topic(made)))
+        outcomes.append(made)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+
+
+def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return config.num_partitions if topic.partitions == UNSAID else max(topic.partitions, 0)
+
+
+def check_total(counts: Iterator[int]) -> None:
+    if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
+        raise PolicyViolation("Excessively large number of partitions per request.")
+
+
+def check_new_name(image: MetadataImage, name: str) -> None:
+    """A legal name that nobody has, nor one that metrics could not tell from it."""
+    if name in image.topics:
+        raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+    if name == CLUSTER_METADATA:
+        raise InvalidRequest(f"Creation of internal topic {name} is prohibited.")
+    check_topic_name(name)
+    if "." in name or "_" in name:
+        like = image.topics_by_collision.get(collision_key(name))
+        if like:
+            raise InvalidTopic(f"Topic '{name}' collides with existing topic: {min(like)}")
+
+
+def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
+    """The topic as it will be, or why it cannot."""
+    configs = checked_configs(topic, config)
+    if topic.assignments:
+        replicas = assigned(image, topic)
+    else:
+        replicas = placed(image, topic, config, first)
+    return TopicState(
+        name=topic.name,
+        topic_id=topic_id,
+        configs=configs,
+        partitions=tuple(new_partition(image, index, brokers) for index, brokers in enumerate(replicas)),
+    )
+
+
+def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
+    nulls = [name for name, value in topic.configs if value is None]
+    if nulls:
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
+    configs = {name: value for name, value in topic.configs if value is not None}
+    check_topic_configs(configs, config)
+    return configs
+
+
+def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
+    if topic.replication_factor < UNSAID or topic.replication_factor == 0:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    if topic.partitions < UNSAID or topic.partitions == 0:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    count = config.num_partitions if topic.partitions == UNSAID else topic.partitions
+    factor = config.default_replication_factor if topic.replication_factor == UNSAID else topic.replication_factor
+    return place_or_refuse(image, first=first, count=count, factor=factor)
+
+
+def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
+    try:
+        return place(image.brokers.values(), first=first, count=count, factor=factor)
+    except InvalidReplicationFactor as error:
+        raise InvalidReplicationFactor(f"Unable to replicate the partition {factor} time(s): {error}") from None
+
+
+def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
+    """The replicas the caller named, in the order of partitions; nothing may be missing between them."""
+    if topic.replication_factor != UNSAID:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if topic.partitions != UNSAID:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    by_index: dict[int, tuple[int, ...]] = {}
+    factor: int | None = None
+    for index, brokers in topic.assignments:
+        if index in by_index:
+            raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {index}")
+        check_replicas(image, brokers, factor)
+        factor = len(brokers)
+        by_index[index] = brokers
+    if sorted(by_index) != list(range(len(by_index))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
+    """Replicas somebody named by hand: known brokers, each once, as many as for the other partitions."""
+    if not brokers:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    before: int | None = None
+    for broker in sorted(brokers):
+        if broker not in image.brokers:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            )
+        if broker == before:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker} more than once."
+            )
+        before = broker
+    if factor is not None and len(brokers) != factor:
+        raise InvalidReplicaAssignment(
+            f"The manual partition assignment includes a partition with {len(brokers)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {factor} replica(s)."
+        )
+
+
+def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) -> PartitionState:
+    """A partition whose live replicas are all in sync, since there is nothing yet to be behind of."""
+    brokers = brokers_shared(brokers)
+    isr = tuple(broker for broker in brokers if broker in image.brokers)
+    assert isr, f"no live broker among {brokers}"
+    return PartitionState(
+        index=index, leader=isr[0], leader_epoch=0, replicas=brokers, isr=brokers_shared(isr), partition_epoch=0
+    )
+
+
+def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
+    """Remove topics by name or by id."""
+    operations: list[Operation] = []
+    outcomes: list[TopicState | BrokerError] = []
+    for wanted in topics:
+        topic = image.topics_by_id.get(wanted) if isinstance(wanted, bytes) else image.topics.get(wanted)
+        if topic is None:
+            outcomes.append(UnknownTopicId() if isinstance(wanted, bytes) else UnknownTopicOrPartition())
+        elif not config.delete_topic_enable:
+            outcomes.append(TopicDeletionDisabled())
+        else:
+            operations.append(Delete(topic_path(topic.name), topic.version))
+            outcomes.append(topic)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+
+
+def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:
+    """Add partitions to topics; the ones that are there keep their state."""
+    operations: list[Operation] = []
+    outcomes: list[TopicState | BrokerError] = []
+    for growth in growths:
+        topic = image.topics.get(growth.name)
+        try:
+            if topic is None:
+                raise UnknownTopicOrPartition()
+            grown = grow(image, topic, growth, first)
+        except BrokerError as error:
+            outcomes.append(error)
+            continue
+        operations.append(Set(topic_path(topic.name), pack_topic(grown), topic.version))
+        outcomes.append(grown)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+
+
+def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) -> TopicState:
+    have, want = len(topic.partitions), growth.count
+    if want == have:
+        raise InvalidPartitions(f"Topic already has {have} partition(s).")
+    if want < have:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {have} partition(s); {want} would not be an increase."
+        )
+    added = want - have
+    if growth.assignments is not None and len(growth.assignments) != added:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {added} additional partition(s), but only {len(growth.assignments)} assignment(s) "
+            "were specified."
+        )
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        raise PolicyViolation("Excessively large number of partitions per request.")
+    factor = len(topic.partitions[0].replicas)
+    if growth.assignments is None:
+        replicas = place_or_refuse(image, first=first + have, count=added, factor=factor)
+    else:
+        for brokers in growth.assignments:
+            check_replicas(image, brokers, factor)
+        replicas = list(growth.assignments)
+    new = (new_partition(image, have + offset, brokers) for offset, brokers in enumerate(replicas))
+    return replace(topic, partitions=(*topic.partitions, *new))
+
+
+def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
+    """A new leader epoch for every partition a broker leads.
+
+    After an unclean stop the end of a log may be gone and written anew; the epoch lets readers tell old from new.
+    """
+    operations: list[Operation] = []
+    outcomes: list[TopicState | BrokerError] = []
+    for topic in image.topics.values():
+        if all(partition.leader != broker_id for partition in topic.partitions):
+            continue
+        partitions = tuple(
+            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1)
+            if p.leader == broker_id
+            else p
+            for p in topic.partitions
+        )
+        changed = replace(topic, partitions=partitions)
+        operations.append(Set(topic_path(topic.name), pack_topic(changed), topic.version))
+        outcomes.append(changed)
+    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
