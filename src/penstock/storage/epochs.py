@@ -1,0 +1,112 @@
+"""Which leader epoch began at which offset: how replicas that disagree find out since when.
+
+Kept as Kafka's `leader-epoch-checkpoint`. It could be rebuilt from the log, since every batch carries its epoch, and is
+after an unclean stop; the file saves reading the log.
+"""
+
+from bisect import bisect_right
+
+from penstock.storage.checkpoint import CheckpointDamaged, read_lines, write_lines
+from penstock.storage.disk import Disk
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Epochs and their start offsets, both strictly rising."""
+
+    __slots__ = ("_epochs", "_starts", "changed", "latest")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = NO_EPOCH
+        self.changed = False
+        """Whether the file lags behind."""
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start: int) -> None:
+        """An epoch begins at an offset.
+
+        An older epoch than the latest is no news; one that wrote nothing is replaced.
+        """
+        if epoch <= self.latest:
+            return
+        while self._starts and self._starts[-1] >= start:
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        self.latest = epoch
+        self.changed = True
+
+    def start_of(self, epoch: int) -> int | None:
+        """Where an epoch began, when it is known here."""
+        at = bisect_right(self._epochs, epoch) - 1
+        return self._starts[at] if at >= 0 and self._epochs[at] == epoch else None
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at an offset was written; -1 when it is older than all that is known."""
+        at = bisect_right(self._starts, offset) - 1
+        return self._epochs[at] if at >= 0 else NO_EPOCH
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The greatest known epoch not after `epoch`, and where it ends; (-1, -1) when none is known.
+
+        A follower cuts its log to that end: beyond it, the two logs may differ.
+        """
+        if epoch == NO_EPOCH or not self._epochs:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end
+        at = bisect_right(self._epochs, epoch)
+        if at == len(self._epochs):
+            # An epoch beyond the latest: nothing here says where it ends.
+            return NO_EPOCH, NO_OFFSET
+        if at == 0:
+            # Older than all that is kept: what began first is where they may differ.
+            return epoch, self._starts[0]
+        return self._epochs[at - 1], self._starts[at]
+
+    def truncate_to(self, offset: int) -> None:
+        """The log ends at `offset` now: epochs that began there or later never were."""
+        while self._starts and self._starts[-1] >= offset:
+            self._epochs.pop()
+            self._starts.pop()
+            self.changed = True
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def delete_before(self, offset: int) -> None:
+        """The log begins at `offset` now: of older epochs, the one in force there is kept, beginning there."""
+        at = bisect_right(self._starts, offset) - 1
+        if at > 0:
+            del self._epochs[:at], self._starts[:at]
+            self.changed = True
+        if at >= 0 and self._starts[0] < offset:
+            self._starts[0] = offset
+            self.changed = True
+
+    def save(self, disk: Disk, path: str, *, sync: bool) -> None:
+        write_lines(disk, path, (f"{epoch} {start}" for epoch, start in self.entries()), sync=sync)
+        self.changed = False
+
+    @classmethod
+    def load(cls, disk: Disk, path: str) -> "LeaderEpochs":
+        """What the file says; `CheckpointDamaged` when it contradicts itself."""
+        epochs = cls()
+        for line in read_lines(disk, path):
+            try:
+                epoch, start = map(int, line.split())
+            except ValueError as error:
+                raise CheckpointDamaged(f"{path}: not an epoch and an offset: {line!r}") from error
+            if epoch <= epochs.latest or (epochs._starts and start <= epochs._starts[-1]):
+                raise CheckpointDamaged(f"{path}: epoch {epoch} from {start} does not follow its predecessor")
+            epochs.assign(epoch, start)
+        epochs.changed = False
+        return epochs

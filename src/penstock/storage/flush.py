@@ -1,0 +1,34 @@
+"""Getting a log onto the disk, off the loop: what is dirty now, and how far the disk has everything once it is done."""
+
+from dataclasses import dataclass
+
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushJob:
+    """Make everything below `end` survive a power cut. Made on the loop, run off it, applied on it.
+
+    `OSError` from `run` is final: the directory goes offline, and nobody asks the kernel again whether it went well.
+    """
+
+    disk: Disk
+    path: str
+    end: int
+    files: tuple[DiskFile | str, ...]
+    """Open files, and names of finished ones to open."""
+    new: tuple[Segment, ...]
+    """Segments whose names have to reach the disk too."""
+
+    def run(self) -> None:
+        for file in self.files:
+            if isinstance(file, str):
+                try:
+                    file = self.disk.open(file)
+                except FileNotFoundError:
+                    # Retention was faster; what nobody can read need not be on the disk.
+                    continue
+            file.sync()
+        if self.new:
+            self.disk.sync_directory(self.path)

@@ -1,0 +1,386 @@
+"""The log of one partition: batches in the order of their offsets, in segments.
+
+Used on the loop thread only. Work that may wait for the disk is handed out as a snapshot (`view`, `begin_flush`), done
+off the loop, and its result applied here.
+"""
+
+import errno
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import partial
+from struct import Struct
+from typing import NoReturn
+
+from penstock.core.producers import ProducerSnapshot
+from penstock.model.batch import HEADER, PREFIX_BYTES, BatchHeader
+from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
+from penstock.storage import producer_snapshot
+from penstock.storage.disk import DiskFile
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.flush import FlushJob
+from penstock.storage.head import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, Head
+from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
+from penstock.storage.offset_index import WouldBlock
+from penstock.storage.scan import SegmentScan
+from penstock.storage.segment import Segment, SegmentReader
+from penstock.storage.segment_files import remove_segment
+from penstock.storage.segmented_log import SegmentedLog
+from penstock.storage.settings import segment_ms_effective
+from penstock.storage.slices import ColdSlice, FileSlice
+from penstock.storage.view import LogView, SegmentView, TimedOffset
+
+STAMP = Struct(">qii")
+"""Base offset, length and leader epoch: the 16 bytes that a broker writes into a batch."""
+
+
+def segment_base(segment: Segment) -> int:
+    return segment.base
+
+
+class Log(SegmentedLog):
+    """A partition's log."""
+
+    __slots__ = ()
+
+    # Writing
+
+    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> int:
+        """Stamp a batch with its offset and epoch, write it at the end, and give its base offset.
+
+        `header` is the batch's own, with its timestamps as they are to be stored. A batch that cannot be written whole
+        leaves nothing behind.
+        """
+        head = self.head
+        if head is None:
+            head = self.open_head()
+        size = len(batch)
+        timestamp = header.max_timestamp
+        base = self.log_end
+        last = base + header.last_offset_delta
+        position = head.size
+        if position + size > head.limit or timestamp > head.roll_after or last > head.last_offset_max:
+            head = self._head_for(size, timestamp, last)
+            position = head.size
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch)
+        STAMP.pack_into(batch, 0, base, size - PREFIX_BYTES, leader_epoch)
+        try:
+            written = head.file.append(batch)
+            if written != size:
+                self._append_rest(head, batch, written)
+        except OSError as error:
+            self._take_back(head, error)
+        if timestamp > head.max_timestamp:
+            head.max_timestamp = timestamp
+            head.max_timestamp_offset = last
+        head.size = position + size
+        self.size_bytes += size
+        self.log_end = last + 1
+        self.touched = True
+        if head.unindexed > head.interval:
+            head.index(last, position)
+            head.tail_from = base
+            if len(head.offsets) - head.offsets.saved >= INDEX_SAVE_ENTRIES:
+                self.save_indexes_softly(head)
+        head.unindexed += size
+        head.tail_lasts.append(last)
+        head.tail_positions.append(position)
+        return base
+
+    def append_stamped(self, batches: memoryview) -> None:
+        """Write batches that have their offsets already, as a follower does. They may leave gaps and never go back."""
+        position = 0
+        while position < len(batches):
+            header = BatchHeader._make(HEADER.unpack_from(batches, position))
+            assert header.base_offset >= self.log_end, f"offset {header.base_offset} before the end {self.log_end}"
+            before, self.log_end = self.log_end, header.base_offset
+            try:
+                self.append(batches[position : position + header.size], header, header.leader_epoch)
+            except BaseException:
+                self.log_end = before
+                raise
+            position += header.size
+
+    def _head_for(self, size: int, timestamp: int, last: int) -> Head:
+        """The head that takes a batch the usual checks stopped at: this one, or a new one."""
+        config = self._config
+        if size > config.segment_bytes_effective:
+            raise RecordListTooLarge(
+                f"Message batch size is {size} bytes in append to partition {self.tp}, which exceeds the maximum "
+                f"configured segment size of {config.segment_bytes_effective}."
+            )
+        head = self.head
+        assert head is not None
+        if head.size and self._is_over(head, size, timestamp, last):
+            self.roll()
+            head = self.open_head()
+        if head.size == 0:
+            head.begin(timestamp, config)
+        return head
+
+    def _is_over(self, head: Head, size: int, timestamp: int, last: int) -> bool:
+        if head.size + size > head.limit or last > head.last_offset_max:
+            return True
+        if head.first_timestamp >= 0:
+            waited_ms = timestamp - head.first_timestamp
+        else:
+            waited_ms = self.clock.now_ms() - head.segment.modified_ms
+        return waited_ms > segment_ms_effective(self._config) - head.jitter_ms
+
+    def _append_rest(self, head: Head, batch: memoryview, written: int) -> None:
+        """The disk took a part: ask again, so that it either takes the rest or says why not."""
+        while written < len(batch):
+            more = head.file.append(batch[written:])
+            if more == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written += more
+
+    def _take_back(self, head: Head, error: OSError) -> NoReturn:
+        """Leave nothing of a batch that could not be written whole, and say why it was refused."""
+        try:
+            if head.file.size() > head.size:
+                head.file.truncate(head.size)
+        except OSError as worse:
+            raise self.directory.failed(worse, f"taking back a part of a batch of {self.tp}") from error
+        raise self.directory.failed(error, f"appending to {self.tp}") from error
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        self.epochs.assign(leader_epoch, self.log_end)
+        if self.epochs.changed:
+            try:
+                self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+            except OSError as error:
+                # The file can be made from the log, so a full disk here does not refuse the batch by itself.
+                refusal = self.directory.failed(error, f"noting the leader epoch of {self.tp}")
+                if self.directory.offline is not None:
+                    raise refusal from error
+        self.leader_epoch = leader_epoch
+
+    # Reading
+
+    def slice(self, offset: int, bytes_max: int, *, end: int, at_least_one: bool) -> FileSlice | None:
+        """Whole batches from the one that holds `offset`, all below offset `end`; None when there is nothing to send.
+
+        At most `bytes_max`, except that with `at_least_one` the first batch is given whole, however large.
+        """
+        log_end = self.log_end
+        if offset < self.log_start or offset > log_end:
+            raise OffsetOutOfRange(
+                f"Received request for offset {offset} for partition {self.tp}, but we only have log segments "
+                f"in the range {self.log_start} to {log_end}."
+            )
+        if offset >= end or offset == log_end:
+            return None
+        head = self.head
+        if head is None:
+            head = self.open_head()
+        self.touched = True
+        if offset < head.base:
+            return self._slice_finished(offset, bytes_max, end, at_least_one)
+        try:
+            if offset >= head.tail_from:
+                position = head.tail_positions[bisect_left(head.tail_lasts, offset)]
+            else:
+                position = head.find(offset, wait=False)
+            limit = head.size if end >= log_end else head.find(end, wait=False)
+            length = limit - position
+            if length > bytes_max:
+                length = head.cut(position, bytes_max, at_least_one)
+        except WouldBlock:
+            return head.cold_slice(offset, bytes_max, end, at_least_one)
+        if length <= 0:
+            return None
+        return FileSlice(head.file, position, length, position >= head.size - HOT_TAIL_BYTES)
+
+    def _slice_finished(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> FileSlice | None:
+        segments = self.segments
+        at = bisect_right(segments, offset, key=segment_base) - 1
+        while at < len(segments) - 1:
+            reader = self._reader(segments[at])
+            bound = end if end < segments[at + 1].base else None
+            try:
+                found = reader.find(offset, wait=False)
+                if found is not None:
+                    return reader.slice(found, bytes_max, bound, at_least_one, wait=False)
+            except WouldBlock:
+                return ColdSlice(bytes_max, partial(reader.slice_at, offset, bytes_max, bound, at_least_one))
+            if bound is not None:
+                return None
+            # What is left of this segment is a gap: the next batch is in a later one.
+            at += 1
+            offset = segments[at].base
+        return self.slice(offset, bytes_max, end=end, at_least_one=at_least_one)
+
+    def _reader(self, segment: Segment) -> SegmentReader:
+        segment.touched = True
+        if segment.file is None:
+            try:
+                segment.open(self.directory.disk, self.path)
+            except OSError as error:
+                raise self.directory.failed(error, f"opening a segment of {self.tp}") from error
+            self.directory.files.admit(segment)
+        return SegmentReader(segment)
+
+    def view(self) -> LogView:
+        """The log as it is now, for reading off the loop. Segments deleted meanwhile are missing there."""
+        self.open()
+        if self.head is not None:
+            self.head.describe()
+        return LogView(
+            disk=self.directory.disk,
+            path=self.path,
+            log_start=self.log_start,
+            log_end=self.log_end,
+            segments=tuple(SegmentView.of(segment) for segment in self.segments),
+        )
+
+    def batches(self, from_offset: int) -> Iterator[BatchHeader]:
+        """Headers of the batches from the one that holds `from_offset`, for replay; reads the disk."""
+        return self.view().batches(from_offset)
+
+    def offset_for_time(self, timestamp: int) -> TimedOffset | None:
+        """The first record at or after a time; reads the disk. Off the loop: `view().offset_for_time`."""
+        return self.view().offset_for_time(timestamp)
+
+    def max_timestamp(self) -> TimedOffset | None:
+        """The record with the greatest timestamp, the first of several; reads the disk."""
+        return self.view().max_timestamp()
+
+    # Shortening
+
+    def delete_before(self, offset: int) -> None:
+        """Nobody reads below `offset` any more; segments that end before it are dropped by retention."""
+        assert offset <= self.log_end, f"{self.tp}: delete before {offset} beyond the end {self.log_end}"
+        if offset > self.log_start:
+            self.open()
+            self.log_start = offset
+            self.epochs.delete_before(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log's end off, from the batch that holds `offset` on. Appends go on at `offset`."""
+        self.open()
+        if offset >= self.log_end:
+            return
+        if offset <= self.log_start:
+            self.restart_at(offset)
+            return
+        try:
+            self._truncate(offset)
+        except OSError as error:
+            raise self.directory.failed(error, f"truncating {self.tp} to {offset}") from error
+
+    def _truncate(self, offset: int) -> None:
+        head = self.head
+        if head is not None:
+            head.save_indexes(self.directory.disk, self.path)
+            head.describe()
+            self.head = None
+        keep = bisect_left(self.segments, offset, key=segment_base)
+        for segment in self.segments[keep:]:
+            remove_segment(self.directory.disk, self.path, segment.base)
+        del self.segments[keep:]
+        segment = self.segments[-1]
+        reader = self._reader(segment)
+        found = reader.find(offset, wait=True)
+        segment.release()
+        if found is not None:
+            self._cut_segment(segment, found[0])
+        self.log_end = offset
+        self.size_bytes = sum(segment.size for segment in self.segments)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.epochs.truncate_to(offset)
+        self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+        self.leader_epoch = self.epochs.latest
+        producer_snapshot.prune(self.directory.disk, self.path, log_end=offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything and go on, empty, at an offset: a follower whose leader begins later does that."""
+        self.open()
+        self.head = None
+        for segment in self.segments:
+            remove_segment(self.directory.disk, self.path, segment.base)
+        self.segments.clear()
+        self.size_bytes = 0
+        self.log_start = self.log_end = self.recovery_point = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.epochs = LeaderEpochs()
+        self.leader_epoch = self.epochs.latest
+        try:
+            self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+            producer_snapshot.prune(self.directory.disk, self.path, log_end=-1)
+            self.new_head()
+        except OSError as error:
+            raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
+
+    def _cut_segment(self, segment: Segment, size: int) -> None:
+        disk = self.directory.disk
+        file = disk.open(segment.path(self.path, LOG))
+        file.truncate(size)
+        scan = SegmentScan(segment.base)
+        scan.run(file, size, self.config.index_interval_bytes, verify=False)
+        assert scan.bad is None, f"{self.tp}: {scan.bad} before the cut"
+        self.segments[-1] = scan.save(disk, self.path, segment.modified_ms)
+
+    # Onto the disk
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was appended that a power cut could take."""
+        return self.recovery_point < self.log_end
+
+    def begin_flush(self) -> FlushJob | None:
+        """What must be done for everything appended so far to be on the disk; None when it is. Run it off the loop."""
+        if not self.is_dirty or not self.segments:
+            return None
+        dirty = self.segments[max(bisect_right(self.segments, self.recovery_point, key=segment_base) - 1, 0) :]
+        files: list[DiskFile | str] = []
+        for segment in dirty[:-1]:
+            files += [segment.path(self.path, kind) for kind in (LOG, OFFSET_INDEX, TIME_INDEX)]
+        files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
+        new = tuple(segment for segment in dirty if not segment.entry_synced)
+        return FlushJob(disk=self.directory.disk, path=self.path, end=self.log_end, files=tuple(files), new=new)
+
+    def finish_flush(self, job: FlushJob, error: OSError | None = None) -> None:
+        """Take note that a flush is done, or take the directory offline because it failed."""
+        if error is not None:
+            raise self.directory.lost(error, f"flushing {self.tp}") from error
+        for segment in job.new:
+            segment.entry_synced = True
+        self.recovery_point = max(self.recovery_point, min(job.end, self.log_end))
+
+    def flush(self) -> None:
+        """Begin, run and finish a flush, waiting for the disk."""
+        job = self.begin_flush()
+        if job is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.finish_flush(job, error)
+            self.finish_flush(job)
+
+    def load_producer_snapshot(self) -> tuple[int, list[ProducerSnapshot]] | None:
+        """The newest sound snapshot of the producers, with the offset to replay from; None: replay everything."""
+        self.open()
+        try:
+            return producer_snapshot.load_latest(self.directory.disk, self.path, self.log_start, self.log_end)
+        except OSError as error:
+            raise self.directory.failed(error, f"reading the producers of {self.tp}") from error
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of everything. Closed clean, all of it is on the disk, and the next start need not look."""
+        if clean and self.opened:
+            if self.head is not None:
+                self.head.finish()
+                try:
+                    self.head.save_indexes(self.directory.disk, self.path)
+                except OSError as error:
+                    raise self.directory.failed(error, f"closing {self.tp}") from error
+            self.flush()
+        if self.head is not None:
+            self.head.describe()
+            self.head = None
+        self.directory.files.forget(self)
+        for segment in self.segments:
+            segment.release()
+            self.directory.files.forget(segment)

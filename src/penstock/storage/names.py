@@ -1,0 +1,59 @@
+"""How files and directories of a log are called; the names are Kafka's."""
+
+import re
+
+from penstock.model.ids import TopicPartition
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+
+CLEANED = ".cleaned"
+"""Written by a compaction that has not finished; worthless after a crash."""
+SWAP = ".swap"
+"""Finished and about to take the place of the segments it was made from; valid after a crash."""
+DELETED = ".deleted"
+"""Dropped, and kept a while for whoever has it open."""
+QUARANTINED = ".quarantined"
+"""Damaged, and kept for an operator; never touched again."""
+
+EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+DELETE_DIRECTORY = "-delete"
+FUTURE_DIRECTORY = "-future"
+SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+OFFSET_NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+PARTITION_NAME = re.compile(r"(.+)-(\d+)")
+NAME_BYTES_MAX = 255
+
+
+def offset_name(offset: int, kind: str) -> str:
+    return f"{offset:020d}{kind}"
+
+
+def parse_offset_name(name: str) -> tuple[int, str] | None:
+    """The offset and the kind of a segment's file; None when the name is of another sort."""
+    found = OFFSET_NAME.fullmatch(name)
+    return (int(found[1]), found[2]) if found else None
+
+
+def partition_name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def parse_partition_name(name: str) -> TopicPartition | None:
+    """Which partition a directory holds; None for one that is being deleted, moved, or is not ours."""
+    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY)):
+        return None
+    found = PARTITION_NAME.fullmatch(name)
+    return TopicPartition(found[1], int(found[2])) if found else None
+
+
+def marked_name(tp: TopicPartition, mark: str, unique: str) -> str:
+    """The directory of a partition on its way out or in; the topic is cut where the name would be too long."""
+    tail = f"-{tp.partition}.{unique}{mark}"
+    return tp.topic[: NAME_BYTES_MAX - len(tail)] + tail

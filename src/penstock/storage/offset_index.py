@@ -1,0 +1,134 @@
+"""From an offset to a position in a segment: one entry for every few kilobytes of log.
+
+An entry is the last offset of a batch, relative to the segment's base, and the position where that batch starts; both
+are four bytes, big-endian, as Kafka's `.index` files have them. `OffsetIndex` is the growing index of the segment that
+is written; `OffsetIndexFile` searches a finished one on the disk, without loading it.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+from penstock.storage.disk import DiskFile
+
+ENTRY_BYTES = 8
+PAGE_BYTES = 4096
+ENTRIES_PER_PAGE = PAGE_BYTES // ENTRY_BYTES
+
+
+class WouldBlock(Exception):
+    """The answer is on the disk and not in memory: ask again off the loop."""
+
+
+def encode(offsets: "array[int]", positions: "array[int]") -> bytes:
+    """Entries as the file has them."""
+    mixed = array("I", bytes(ENTRY_BYTES * len(offsets)))
+    mixed[0::2] = offsets
+    mixed[1::2] = positions
+    if sys.byteorder == "little":
+        mixed.byteswap()
+    return mixed.tobytes()
+
+
+def decode(data: bytes) -> "tuple[array[int], array[int]]":
+    """Whole entries of a file's contents, as two columns; a torn last entry is left out."""
+    mixed = array("I")
+    mixed.frombytes(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+    if sys.byteorder == "little":
+        mixed.byteswap()
+    return mixed[0::2], mixed[1::2]
+
+
+class OffsetIndex:
+    """The index of the segment that is written, held in memory as two columns.
+
+    `saved` counts the entries the file has already; the rest follow when there are enough of them, or at a flush.
+    """
+
+    __slots__ = ("offsets", "positions", "saved")
+
+    def __init__(self) -> None:
+        self.offsets = array("I")
+        self.positions = array("I")
+        self.saved = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    def load(cls, data: bytes) -> "OffsetIndex":
+        """An index from its file; `is_sound` says whether to believe it."""
+        index = cls()
+        index.offsets, index.positions = decode(data)
+        index.saved = len(index.offsets)
+        return index
+
+    def is_sound(self) -> bool:
+        """Entries must rise in both columns; those of a page that never reached the disk do not."""
+        offsets, positions = self.offsets, self.positions
+        return all(map(int.__lt__, offsets, offsets[1:])) and all(map(int.__lt__, positions, positions[1:]))
+
+    def append(self, relative_offset: int, position: int) -> None:
+        self.offsets.append(relative_offset)
+        self.positions.append(position)
+
+    def floor(self, relative_offset: int) -> int:
+        """Where to start looking for an offset: a batch at or before the one that holds it."""
+        at = bisect_right(self.offsets, relative_offset)
+        return self.positions[at - 1] if at else 0
+
+    def boundary(self, position: int) -> int:
+        """The greatest batch start known that is not beyond `position`; 0 when none is known."""
+        at = bisect_right(self.positions, position)
+        return self.positions[at - 1] if at else 0
+
+    def truncate_to_size(self, size: int) -> None:
+        """Forget batches that start at or beyond `size`."""
+        at = bisect_left(self.positions, size)
+        del self.offsets[at:], self.positions[at:]
+        self.saved = min(self.saved, at)
+
+    def unsaved(self) -> bytes:
+        """Entries that the file does not have yet, as it will have them."""
+        return encode(self.offsets[self.saved :], self.positions[self.saved :])
+
+
+class OffsetIndexFile:
+    """The index of a finished segment, searched on the disk: a probe per halving, then one page."""
+
+    __slots__ = ("_entries", "_file", "_wait")
+
+    def __init__(self, file: DiskFile, size: int, *, wait: bool) -> None:
+        self._file = file
+        self._entries = size // ENTRY_BYTES
+        self._wait = wait
+
+    def floor(self, relative_offset: int) -> int:
+        return self._search(relative_offset, 0)
+
+    def boundary(self, position: int) -> int:
+        return self._search(position, 1)
+
+    def _search(self, wanted: int, column: int) -> int:
+        low, high = 0, (self._entries + ENTRIES_PER_PAGE - 1) // ENTRIES_PER_PAGE
+        # The first entry of page `low` is at most `wanted`, or there is none such.
+        while high - low > 1:
+            middle = (low + high) // 2
+            probe = self._read(ENTRY_BYTES, middle * PAGE_BYTES)
+            if int.from_bytes(probe[column * 4 : column * 4 + 4], "big") <= wanted:
+                low = middle
+            else:
+                high = middle
+        first = low * ENTRIES_PER_PAGE
+        count = min(ENTRIES_PER_PAGE, self._entries - first)
+        if count <= 0:
+            return 0
+        columns = decode(self._read(count * ENTRY_BYTES, first * ENTRY_BYTES))
+        at = bisect_right(columns[column], wanted)
+        return columns[1][at - 1] if at else 0
+
+    def _read(self, size: int, position: int) -> bytes:
+        data = self._file.pread(size, position) if self._wait else self._file.pread_nowait(size, position)
+        if data is None:
+            raise WouldBlock
+        return data

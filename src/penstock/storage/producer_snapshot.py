@@ -1,0 +1,77 @@
+"""Producers as of an offset, so that replay after a start can begin there: Kafka's `.snapshot` files.
+
+The state itself is `core.producers.ProducerTable`'s; this is how it is kept on disk.
+"""
+
+import struct
+from collections.abc import Iterable
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from penstock.core.producers import ProducerSnapshot
+from penstock.storage.disk import Disk, replace_file
+from penstock.storage.names import SNAPSHOT, offset_name, parse_offset_name
+
+VERSION = 1
+PREFIX = struct.Struct(">hI")
+COUNT = struct.Struct(">i")
+ENTRY = struct.Struct(">qhiqiqiq")
+
+SNAPSHOTS_KEPT = 2
+"""The newest, and one more in case the newest turns out damaged."""
+
+
+class SnapshotDamaged(Exception):
+    """A snapshot that cannot be believed: an older one and a longer replay take its place."""
+
+
+def encode(entries: Iterable[ProducerSnapshot]) -> bytes:
+    packed = [ENTRY.pack(*entry) for entry in entries]
+    body = COUNT.pack(len(packed)) + b"".join(packed)
+    return PREFIX.pack(VERSION, crc32c(body)) + body
+
+
+def decode(data: bytes) -> list[ProducerSnapshot]:
+    if len(data) < PREFIX.size + COUNT.size:
+        raise SnapshotDamaged(f"{len(data)} bytes are too few")
+    version, crc = PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise SnapshotDamaged(f"version {version}")
+    body = memoryview(data)[PREFIX.size :]
+    if crc32c(body) != crc:
+        raise SnapshotDamaged("wrong checksum")
+    (count,) = COUNT.unpack_from(body)
+    if count < 0 or len(body) != COUNT.size + count * ENTRY.size:
+        raise SnapshotDamaged(f"{count} entries in {len(body)} bytes")
+    return [ProducerSnapshot._make(found) for found in ENTRY.iter_unpack(body[COUNT.size :])]
+
+
+def write(disk: Disk, directory: str, entries: Iterable[ProducerSnapshot], offset: int, *, sync: bool) -> None:
+    """Keep the producers as they are after every batch below `offset`."""
+    replace_file(disk, f"{directory}/{offset_name(offset, SNAPSHOT)}", encode(entries), sync=sync)
+
+
+def offsets(disk: Disk, directory: str) -> list[int]:
+    """Offsets there are snapshots for, oldest first."""
+    named = map(parse_offset_name, disk.list_directory(directory))
+    return sorted(found[0] for found in named if found is not None and found[1] == SNAPSHOT)
+
+
+def load_latest(disk: Disk, directory: str, log_start: int, log_end: int) -> tuple[int, list[ProducerSnapshot]] | None:
+    """The newest snapshot that is sound and lies within the log, with its offset."""
+    for offset in reversed(offsets(disk, directory)):
+        if log_start <= offset <= log_end:
+            try:
+                return offset, decode(disk.read_file(f"{directory}/{offset_name(offset, SNAPSHOT)}"))
+            except (SnapshotDamaged, FileNotFoundError):
+                continue
+    return None
+
+
+def prune(disk: Disk, directory: str, *, log_end: int) -> None:
+    """Remove snapshots that replay will never start from: beyond the log, and older than the newest few."""
+    found = offsets(disk, directory)
+    beyond = [offset for offset in found if offset > log_end]
+    within = [offset for offset in found if offset <= log_end]
+    for offset in beyond + within[:-SNAPSHOTS_KEPT]:
+        disk.unlink(f"{directory}/{offset_name(offset, SNAPSHOT)}")

@@ -1,0 +1,89 @@
+"""What to do with damage among records that were committed: keep all of it, serve what is sound, never reuse an offset.
+
+A single replica has nobody to copy from. Cutting the log at the damage would throw away sound records behind it and
+hand their offsets to new ones, which a consumer that was further would never notice. So the damaged file is kept under
+another name for the operator, the batches of it that hold together stay in the log, and the hole stays a hole.
+"""
+
+import contextlib
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from penstock.model.batch import ATTRIBUTES_AT, HEADER, HEADER_BYTES, MAGIC, MAGIC_AT, PREFIX_BYTES, BatchHeader
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.names import CLEANED, LOG, QUARANTINED, offset_name
+from penstock.storage.segment_files import remove_indexes, unlink_if_there
+from penstock.storage.walk import LENGTH_MIN, BadBatch, walk
+
+SEARCH_BYTES = 1024 * 1024
+MAGIC_BYTE = bytes((MAGIC,))
+COPY_BYTES = 1024 * 1024
+
+
+def set_aside(disk: Disk, directory: str, base: int, offset_limit: int) -> int:
+    """Keep a damaged segment's file as `.quarantined` and put its sound batches in its place; bytes left out.
+
+    A crash in between leaves either the damaged file or the mended one, and the quarantined copy in both cases.
+    """
+    log = f"{directory}/{offset_name(base, LOG)}"
+    # Set aside before, by a start that did not get further, or for earlier damage: that is never overwritten.
+    with contextlib.suppress(FileExistsError):
+        disk.link(log, log + QUARANTINED)
+    size = disk.stat(log).size
+    unlink_if_there(disk, log + CLEANED)
+    target = disk.open(log + CLEANED, create=True)
+    kept = copy_sound(disk.open_read(log), target, size, base, offset_limit)
+    target.sync()
+    remove_indexes(disk, directory, base)
+    disk.rename(log + CLEANED, log)
+    disk.sync_directory(directory)
+    return size - kept
+
+
+def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int) -> int:
+    """Copy every batch that holds together, in order; bytes copied."""
+    position = copied = 0
+    while position < size:
+        try:
+            for batch in walk(source, position, size, offset_min=offset_min, bodies=True):
+                write_whole(target, batch.data)
+                copied += len(batch.data)
+                position = batch.position + len(batch.data)
+                offset_min = batch.header.next_offset
+        except BadBatch:
+            found = next_sound(source, position + 1, size, offset_min, offset_limit)
+            if found is None:
+                break
+            position = found
+    return copied
+
+
+def write_whole(target: DiskFile, data: memoryview) -> None:
+    """Append all of `data`; a disk that takes none of it raises by itself at the next try."""
+    while data:
+        data = data[target.append(data) :]
+
+
+def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> int | None:
+    """Where the next batch begins that holds together, looking at every byte: lengths among damage mean nothing."""
+    while position + HEADER_BYTES <= end:
+        window = file.pread(min(SEARCH_BYTES + HEADER_BYTES, end - position), position)
+        at = window.find(MAGIC_BYTE, MAGIC_AT)
+        while at >= 0 and at - MAGIC_AT + HEADER_BYTES <= len(window):
+            start = at - MAGIC_AT
+            header = BatchHeader._make(HEADER.unpack_from(window, start))
+            if (
+                offset_min <= header.base_offset < offset_limit
+                and header.last_offset_delta >= 0
+                and LENGTH_MIN <= header.length <= end - position - start - PREFIX_BYTES
+                and checksum_holds(file, position + start, header)
+            ):
+                return position + start
+            at = window.find(MAGIC_BYTE, at + 1)
+        position += max(1, len(window) - HEADER_BYTES + 1)
+    return None
+
+
+def checksum_holds(file: DiskFile, position: int, header: BatchHeader) -> bool:
+    body = file.pread(header.size - ATTRIBUTES_AT, position + ATTRIBUTES_AT)
+    return crc32c(body) == header.crc

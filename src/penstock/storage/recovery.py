@@ -1,0 +1,288 @@
+"""Opening a log's directory and making it sound: what to do with what a crash has left.
+
+In order: leftovers of deletes and cleanings go, swaps that were complete are finished, indexes without a segment go,
+missing indexes are made anew. After an unclean stop, batches are read again from the recovery point on, and the log is
+cut at the first that does not hold together, unless what would be cut was committed: that is kept aside (see
+`quarantine`).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.storage import producer_snapshot, quarantine
+from penstock.storage.checkpoint import CheckpointDamaged
+from penstock.storage.disk import Disk, FileStat
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.names import (
+    CLEANED,
+    DELETED,
+    EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    QUARANTINED,
+    SEGMENT_FILES,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_name,
+    parse_offset_name,
+)
+from penstock.storage.offset_index import OffsetIndex
+from penstock.storage.scan import SegmentScan
+from penstock.storage.segment import Segment
+from penstock.storage.segment_files import read_or_empty, remove_segment
+from penstock.storage.time_index import TimeIndex
+from penstock.storage.walk import walk
+
+PROCESS_CRASH_RESCAN_BYTES = 1024 * 1024
+"""How much of the newest segment is read again when only the process died: the kernel still has all it was given, so
+that only the last write can be torn. The margin is for what the index files lack, and for hands other than ours."""
+
+RELATIVE_OFFSETS = 2**31
+
+
+class Stop(Enum):
+    """How the broker that had the log before came to its end."""
+
+    CLEAN = "clean"
+    PROCESS_CRASH = "process crash"
+    """The process died and the machine did not: every completed write is there."""
+    MACHINE_CRASH = "machine crash"
+    """Anything that was not fsynced may be missing, in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something recovery did that an operator may want to know."""
+
+    event: str
+    path: str
+    offset: int
+    detail: str
+    serious: bool = False
+    """Whether records that were committed are lost or set aside."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """A log's directory, sound."""
+
+    segments: list[Segment]
+    log_start: int
+    log_end: int
+    epochs: LeaderEpochs
+    findings: list[Finding]
+
+
+def load(
+    disk: Disk,
+    path: str,
+    *,
+    stop: Stop,
+    log_start: int,
+    recovery_point: int,
+    high_watermark: int,
+    interval: int,
+) -> Loaded:
+    """Open what is in a partition's directory. `OSError` when the disk does not answer."""
+    return Recovery(disk, path, interval, high_watermark).load(stop, log_start, recovery_point)
+
+
+class Recovery:
+    """One directory being opened."""
+
+    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: int) -> None:
+        self.disk = disk
+        self.path = path
+        self.interval = interval
+        self.high_watermark = high_watermark
+        self.findings: list[Finding] = []
+        self.segments: list[Segment] = []
+        self.epochs_met: list[tuple[int, int]] = []
+
+    def load(self, stop: Stop, log_start: int, recovery_point: int) -> Loaded:
+        names = self._tidy(self.disk.list_directory(self.path))
+        log_end = max(self._load_segments(names, stop, recovery_point), log_start if not self.segments else 0)
+        if stop is not Stop.CLEAN and log_end < self.high_watermark:
+            self._keep_offsets(log_end)
+            log_end = self.high_watermark
+        if log_end < log_start:
+            # What is left was deleted before the stop, and new records go where they would have gone.
+            for segment in self.segments:
+                remove_segment(self.disk, self.path, segment.base)
+            self.segments = []
+            log_end = log_start
+        elif self.segments:
+            log_start = max(log_start, self.segments[0].base)
+        epochs = self._load_epochs(log_start, log_end)
+        if stop is not Stop.CLEAN and any(name.endswith(SNAPSHOT) for name in names):
+            producer_snapshot.prune(self.disk, self.path, log_end=log_end)
+        return Loaded(
+            segments=self.segments, log_start=log_start, log_end=log_end, epochs=epochs, findings=self.findings
+        )
+
+    def _tell(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
+        self.findings.append(Finding(event=event, path=self.path, offset=offset, detail=detail, serious=serious))
+
+    # What a crash has left
+
+    def _tidy(self, names: list[str]) -> set[str]:
+        """Remove or finish everything unfinished; the names that remain."""
+        kept: set[str] = set()
+        for name in names:
+            if name.endswith((DELETED, CLEANED, ".tmp")):
+                self.disk.unlink(f"{self.path}/{name}")
+            else:
+                kept.add(name)
+        swaps = sorted(name.removesuffix(SWAP) for name in kept if name.endswith(SWAP))
+        if swaps:
+            kept = self._finish_swaps(swaps, kept)
+        for name in list(kept):
+            found = parse_offset_name(name)
+            if found is not None and found[1] in SEGMENT_FILES and offset_name(found[0], LOG) not in kept:
+                self.disk.unlink(f"{self.path}/{name}")
+                kept.discard(name)
+        return kept
+
+    def _finish_swaps(self, swaps: list[str], names: set[str]) -> set[str]:
+        """A swap whose log is there was complete: it takes the place of the segments it covers."""
+        for base in [found[0] for name in swaps if (found := parse_offset_name(name)) is not None and found[1] == LOG]:
+            log = f"{self.path}/{offset_name(base, LOG)}"
+            scan = SegmentScan(base)
+            stat = self.disk.stat(log + SWAP)
+            scan.run(self.disk.open_read(log + SWAP), stat.size, self.interval, verify=True)
+            if scan.bad is not None:
+                # It was fsynced before it got this name, so this is damage and no crash; the originals are still there.
+                self._tell("swap_damaged", base, str(scan.bad), serious=True)
+                self.disk.rename(log + SWAP, log + SWAP + QUARANTINED)
+                continue
+            for other in bases_of(names):
+                if base <= other < max(scan.next_offset, base + 1):
+                    remove_segment(self.disk, self.path, other)
+            txn = f"{self.path}/{offset_name(base, TXN_INDEX)}"
+            if self.disk.exists(txn + SWAP):
+                self.disk.rename(txn + SWAP, txn)
+            scan.save(self.disk, self.path, stat.modified_ms)
+            self.disk.rename(log + SWAP, log)
+            self._tell("swap_finished", base, f"{scan.size} bytes, to offset {scan.next_offset}")
+        for name in swaps:
+            if self.disk.exists(f"{self.path}/{name}{SWAP}"):
+                self.disk.unlink(f"{self.path}/{name}{SWAP}")
+        return set(self.disk.list_directory(self.path))
+
+    # What is there
+
+    def _load_segments(self, names: set[str], stop: Stop, recovery_point: int) -> int:
+        """Describe every segment, checked as far as the stop asks for; the offset the log ends at."""
+        bases = bases_of(names)
+        end = bases[0] if bases else 0
+        for at, base in enumerate(bases):
+            if base < end:
+                self._tell("overlap_removed", base, f"its predecessor reaches {end}")
+                remove_segment(self.disk, self.path, base)
+                continue
+            following = bases[at + 1] if at + 1 < len(bases) else None
+            checked = stop is not Stop.CLEAN and (following is None or following > recovery_point)
+            scan, stat = self._scan(base, stop if checked else Stop.CLEAN, following)
+            if scan is None:
+                assert following is not None
+                end = following
+                self.segments.append(Segment(base, stat.size, stat.modified_ms))
+                continue
+            if scan.bad is not None and scan.next_offset < self.high_watermark:
+                scan = self._set_aside(scan, following)
+            end = scan.next_offset
+            self.epochs_met += scan.epochs
+            cut = scan.bad is not None
+            if cut:
+                self._cut(scan, stat)
+            self.segments.append(self._describe(scan, stat))
+            if cut:
+                for later in bases[at + 1 :]:
+                    self._tell("segment_dropped", later, "it comes after a batch that does not hold together")
+                    remove_segment(self.disk, self.path, later)
+                break
+        return end
+
+    def _scan(self, base: int, stop: Stop, following: int | None) -> tuple[SegmentScan | None, FileStat]:
+        """Read what the stop leaves in doubt; no scan when nothing is."""
+        path = f"{self.path}/{offset_name(base, LOG)}"
+        stat = self.disk.stat(path)
+        index_path = f"{self.path}/{offset_name(base, OFFSET_INDEX)}"
+        whole = stop is Stop.MACHINE_CRASH
+        if following is not None and not whole and self.disk.exists(index_path):
+            return None, stat
+        file = self.disk.open_read(path)
+        scan = SegmentScan(base)
+        if not whole:
+            margin = PROCESS_CRASH_RESCAN_BYTES if stop is Stop.PROCESS_CRASH else 0
+            offsets = OffsetIndex.load(read_or_empty(self.disk, index_path))
+            times = TimeIndex.load(read_or_empty(self.disk, f"{self.path}/{offset_name(base, TIME_INDEX)}"))
+            if offsets.is_sound() and times.is_sound() and scan.resume(file, stat.size - margin, offsets, times):
+                start = scan.size
+                scan.run(file, stat.size, self.interval, verify=stop is not Stop.CLEAN)
+                if scan.bad is None or scan.size > start:
+                    scan.indexed = stop is Stop.CLEAN and scan.bad is None and self.disk.exists(index_path)
+                    return scan, stat
+            scan = SegmentScan(base)
+        scan.run(file, stat.size, self.interval, verify=True)
+        return scan, stat
+
+    def _describe(self, scan: SegmentScan, stat: FileStat) -> Segment:
+        return scan.segment(stat.modified_ms) if scan.indexed else scan.save(self.disk, self.path, stat.modified_ms)
+
+    def _cut(self, scan: SegmentScan, stat: FileStat) -> None:
+        self._tell("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
+        self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
+
+    def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
+        """Keep damage among committed records for the operator, and scan what is sound of the segment."""
+        limit = following if following is not None else scan.base + RELATIVE_OFFSETS
+        lost = quarantine.set_aside(self.disk, self.path, scan.base, limit)
+        name = offset_name(scan.base, LOG) + QUARANTINED
+        detail = f"{scan.bad}; {lost} bytes do not hold together; the file as it was found is kept as {name}"
+        self._tell("segment_quarantined", scan.next_offset, detail, serious=True)
+        mended = SegmentScan(scan.base)
+        path = f"{self.path}/{offset_name(scan.base, LOG)}"
+        mended.run(self.disk.open_read(path), self.disk.stat(path).size, self.interval, verify=True)
+        assert mended.bad is None, f"{path}: {mended.bad} after mending"
+        return mended
+
+    def _keep_offsets(self, log_end: int) -> None:
+        """Committed records are gone from the end of the log: go on behind them, so that no offset is used twice."""
+        detail = f"records up to {self.high_watermark} were committed and are not on the disk"
+        self._tell("committed_records_missing", log_end, detail, serious=True)
+        segment = Segment(self.high_watermark, 0, self.segments[-1].modified_ms if self.segments else 0)
+        self.disk.open(segment.path(self.path, LOG), create=True)
+        self.segments.append(segment)
+
+    def _load_epochs(self, log_start: int, log_end: int) -> LeaderEpochs:
+        """The file's word, corrected by the batches that were read; made anew from the log when there is none."""
+        path = f"{self.path}/{EPOCHS}"
+        try:
+            epochs = LeaderEpochs.load(self.disk, path)
+        except CheckpointDamaged as damage:
+            self._tell("epochs_rebuilt", log_start, str(damage))
+            epochs = LeaderEpochs()
+        if not len(epochs):
+            self._rebuild_epochs(epochs)
+        for epoch, offset in self.epochs_met:
+            epochs.assign(epoch, offset)
+        epochs.truncate_to(log_end)
+        epochs.delete_before(log_start)
+        if epochs.changed:
+            epochs.save(self.disk, path, sync=False)
+        return epochs
+
+    def _rebuild_epochs(self, epochs: LeaderEpochs) -> None:
+        for segment in self.segments:
+            if segment.size:
+                file = self.disk.open_read(segment.path(self.path, LOG))
+                for batch in walk(file, 0, segment.size, offset_min=segment.base, bodies=False):
+                    epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+
+
+def bases_of(names: set[str]) -> list[int]:
+    """Base offsets of the segments among a directory's names."""
+    return sorted(found[0] for found in map(parse_offset_name, names) if found is not None and found[1] == LOG)

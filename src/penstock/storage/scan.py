@@ -1,0 +1,114 @@
+"""Reading a segment through to learn what is in it: which batches hold together, and the indexes they make."""
+
+from bisect import bisect_right
+
+from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.head import INDEX_INTERVAL_BYTES_MAX
+from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.offset_index import OffsetIndex
+from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.time_index import TimeIndex
+from penstock.storage.walk import BadBatch, walk
+
+
+class SegmentScan:
+    """What a segment holds up to `size`; beyond that, `bad` says why nothing more can be believed."""
+
+    __slots__ = (
+        "bad",
+        "base",
+        "epochs",
+        "indexed",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offsets",
+        "size",
+        "times",
+    )
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.size = 0
+        self.next_offset = base
+        self.offsets = OffsetIndex()
+        self.times = TimeIndex()
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base
+        self.epochs: list[tuple[int, int]] = []
+        """Leader epochs in the order they were met, each with the first offset it was met at."""
+        self.bad: BadBatch | None = None
+        self.indexed = False
+        """Whether the index files are known to be right as they are."""
+
+    def resume(self, file: DiskFile, position: int, offsets: OffsetIndex, times: TimeIndex) -> bool:
+        """Stand at the last batch start that the indexes know at or before `position`, believing them up to there.
+
+        False when the log has no such batch where the index says: then the indexes are worth nothing.
+        """
+        kept = bisect_right(offsets.positions, max(position, 0))
+        if kept == 0:
+            return True
+        start, relative = offsets.positions[kept - 1], offsets.offsets[kept - 1]
+        header = file.pread(HEADER_BYTES, start)
+        if len(header) < HEADER_BYTES:
+            return False
+        found = BatchHeader._make(HEADER.unpack(header))
+        if found.last_offset != self.base + relative:
+            return False
+        offsets.truncate_to_size(start + 1)
+        times.truncate_to_offset(relative + 1)
+        self.offsets, self.times = offsets, times
+        if len(times):
+            self.max_timestamp = times.timestamps[-1]
+            self.max_timestamp_offset = self.base + times.offsets[-1]
+        self.size = start
+        self.next_offset = found.base_offset
+        return True
+
+    def run(self, file: DiskFile, end: int, interval: int, *, verify: bool) -> None:
+        """Walk from where this scan stands to `end`, indexing as an append would have."""
+        interval = min(interval, INDEX_INTERVAL_BYTES_MAX)
+        unindexed = 0
+        epoch = self.epochs[-1][0] if self.epochs else None
+        try:
+            for batch in walk(file, self.size, end, offset_min=self.next_offset, bodies=verify):
+                header = batch.header
+                last = header.last_offset
+                if header.max_timestamp > self.max_timestamp:
+                    self.max_timestamp = header.max_timestamp
+                    self.max_timestamp_offset = last
+                if unindexed > interval:
+                    self._index(last, batch.position)
+                    unindexed = 0
+                unindexed += header.size
+                if header.leader_epoch != epoch:
+                    epoch = header.leader_epoch
+                    self.epochs.append((epoch, header.base_offset))
+                self.size = batch.position + header.size
+                self.next_offset = last + 1
+        except BadBatch as bad:
+            self.bad = bad
+
+    def _index(self, last: int, position: int) -> None:
+        self.offsets.append(last - self.base, position)
+        if self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
+
+    def segment(self, modified_ms: int) -> Segment:
+        """The segment, as far as it holds together."""
+        segment = Segment(self.base, self.size, modified_ms)
+        segment.max_timestamp = self.max_timestamp
+        segment.max_timestamp_offset = self.max_timestamp_offset
+        return segment
+
+    def save(self, disk: Disk, directory: str, modified_ms: int) -> Segment:
+        """Write the indexes whole, and describe the segment."""
+        if self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
+        segment = self.segment(modified_ms)
+        self.offsets.saved = self.times.saved = 0
+        disk.write_file(segment.path(directory, OFFSET_INDEX), self.offsets.unsaved())
+        disk.write_file(segment.path(directory, TIME_INDEX), self.times.unsaved())
+        return segment

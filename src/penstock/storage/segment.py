@@ -1,0 +1,136 @@
+"""A finished segment: a range of the log that only serves reads."""
+
+from penstock.storage import time_index
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
+from penstock.storage.offset_index import OffsetIndexFile
+from penstock.storage.slices import FileSlice
+from penstock.storage.walk import find
+
+NO_TIMESTAMP = -1
+UNREAD_TIMESTAMP = -2
+"""The greatest timestamp is in the time index, which nobody has read yet."""
+
+
+class Segment:
+    """A segment as the log knows it; the newest one is also described by the log's head while that is open."""
+
+    __slots__ = (
+        "base",
+        "entry_synced",
+        "file",
+        "index_file",
+        "index_size",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "modified_ms",
+        "pooled",
+        "size",
+        "touched",
+    )
+
+    def __init__(self, base: int, size: int, modified_ms: int) -> None:
+        self.base = base
+        self.size = size
+        self.modified_ms = modified_ms
+        self.max_timestamp = UNREAD_TIMESTAMP
+        self.max_timestamp_offset = base
+        """Last offset of the first batch that has the greatest timestamp."""
+        self.file: DiskFile | None = None
+        self.index_file: DiskFile | None = None
+        self.index_size = 0
+        self.touched = False
+        self.pooled = False
+        self.entry_synced = False
+        """Whether the directory is known to hold the file's name, whatever happens to the power."""
+
+    def __repr__(self) -> str:
+        return f"Segment(base={self.base}, size={self.size})"
+
+    def path(self, directory: str, kind: str) -> str:
+        return f"{directory}/{offset_name(self.base, kind)}"
+
+    def open(self, disk: Disk, directory: str) -> DiskFile:
+        """The open file, with its index beside it."""
+        if self.file is None:
+            self.file = disk.open_read(self.path(directory, LOG))
+            try:
+                self.index_file = disk.open_read(self.path(directory, OFFSET_INDEX))
+                self.index_size = self.index_file.size()
+            except FileNotFoundError:
+                # Without an index the segment is read from its start: slow, and right.
+                self.index_file = None
+        return self.file
+
+    def release(self) -> bool:
+        self.file = None
+        self.index_file = None
+        return True
+
+    def greatest_timestamp(self, disk: Disk, directory: str) -> int:
+        """The greatest timestamp of its records; -1 when they have none. Reads the end of the time index once."""
+        if self.max_timestamp == UNREAD_TIMESTAMP:
+            self.max_timestamp = NO_TIMESTAMP
+            entry = read_last_time(disk, self.path(directory, TIME_INDEX))
+            if entry is not None:
+                self.max_timestamp = entry[0]
+                self.max_timestamp_offset = self.base + entry[1]
+        return self.max_timestamp
+
+    def age_timestamp(self, disk: Disk, directory: str) -> int:
+        """The time its age is counted from: its newest record's, or the file's where records have none."""
+        newest = self.greatest_timestamp(disk, directory)
+        return newest if newest >= 0 else self.modified_ms
+
+
+def read_last_time(disk: Disk, path: str) -> tuple[int, int] | None:
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        return None
+    size = file.size() // time_index.ENTRY_BYTES * time_index.ENTRY_BYTES
+    return time_index.last_entry(file.pread(time_index.ENTRY_BYTES, size - time_index.ENTRY_BYTES)) if size else None
+
+
+class SegmentReader:
+    """An open, finished segment, for reads that must not wait and for those off the loop that may."""
+
+    __slots__ = ("base", "file", "index_file", "index_size", "size")
+
+    def __init__(self, segment: Segment) -> None:
+        assert segment.file is not None, "a reader needs an open segment"
+        self.base = segment.base
+        self.size = segment.size
+        self.file = segment.file
+        self.index_file = segment.index_file
+        self.index_size = segment.index_size
+
+    def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends at or beyond `offset`; None when the segment has none.
+
+        Without `wait`, `WouldBlock` when the disk would have to be asked.
+        """
+        index = self._index(wait)
+        return find(self.file, index.floor(offset - self.base) if index else 0, self.size, offset, wait=wait)
+
+    def slice(
+        self, found: tuple[int, int], bytes_max: int, end: int | None, at_least_one: bool, *, wait: bool
+    ) -> FileSlice | None:
+        """Whole batches from one that was found, below offset `end`; None when nothing is there or fits."""
+        position, first_size = found
+        beyond = None if end is None else self.find(end, wait=wait)
+        limit = self.size if beyond is None else beyond[0]
+        length = limit - position
+        if length > bytes_max:
+            index = self._index(wait)
+            cut = index.boundary(position + bytes_max) if index else 0
+            length = max(cut - position, first_size if first_size <= bytes_max or at_least_one else 0)
+        return FileSlice(self.file, position, length, False) if length > 0 else None
+
+    def slice_at(self, offset: int, bytes_max: int, end: int | None, at_least_one: bool) -> FileSlice | None:
+        """As `find` and `slice` together, waiting for the disk. Off the loop."""
+        found = self.find(offset, wait=True)
+        return None if found is None else self.slice(found, bytes_max, end, at_least_one, wait=True)
+
+    def _index(self, wait: bool) -> OffsetIndexFile | None:
+        return None if self.index_file is None else OffsetIndexFile(self.index_file, self.index_size, wait=wait)

@@ -1,0 +1,218 @@
+"""What a log consists of at any moment: its segments, and the head that is written; opening, rolling, letting go."""
+
+from collections.abc import Callable, Iterable
+
+from penstock.core.producers import ProducerSnapshot
+from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.clock import Chance, Clock
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.storage import producer_snapshot, recovery
+from penstock.storage.directories import LogDirectory
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.head import Head
+from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX
+from penstock.storage.offset_index import OffsetIndex
+from penstock.storage.recovery import Finding, Stop
+from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.segment_files import read_or_empty
+from penstock.storage.settings import LogSettings
+from penstock.storage.time_index import TimeIndex
+
+
+class SegmentedLog:
+    """A log that is opened at its first use, and whose files are closed and opened again as room allows."""
+
+    __slots__ = (
+        "_config",
+        "chance",
+        "clock",
+        "directory",
+        "epochs",
+        "findings",
+        "head",
+        "high_watermark",
+        "leader_epoch",
+        "log_end",
+        "log_start",
+        "opened",
+        "path",
+        "pooled",
+        "producers",
+        "recovery_point",
+        "segments",
+        "size_bytes",
+        "stop",
+        "topic_id",
+        "touched",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogSettings,
+        directory: LogDirectory,
+        path: str,
+        *,
+        clock: Clock,
+        chance: Chance,
+        stop: Stop = Stop.CLEAN,
+        log_start: int = 0,
+        log_end: int = 0,
+        size_bytes: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.directory = directory
+        self.path = path
+        self.clock = clock
+        self.chance = chance
+        self.log_start = log_start
+        self.log_end = log_end
+        self.size_bytes = size_bytes
+        self.recovery_point = recovery_point
+        """Everything below is on the disk, whatever happens to the power."""
+        self.high_watermark = high_watermark
+        """As its owner last said; kept in the checkpoint, so that recovery knows what was committed."""
+        self.segments: list[Segment] = []
+        self.opened = False
+        self.head: Head | None = None
+        self.epochs = LeaderEpochs()
+        self.producers: Callable[[], Iterable[ProducerSnapshot]] | None = None
+        """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        self.touched = False
+        self.pooled = False
+        self._config = config
+        self.leader_epoch = -1
+        """Of the last batch this process appended; another one begins with the next append that says so."""
+        self.stop = stop
+        """How the log was left, until it is opened."""
+        self.findings: list[Finding] = []
+        """What opening it brought to light, until somebody takes it."""
+
+    @property
+    def config(self) -> LogSettings:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogSettings) -> None:
+        self._config = config
+        if self.head is not None:
+            self.head.configure(config, self._jitter())
+
+    def open(self) -> None:
+        """Find out what is on the disk; after an unclean stop, make it sound again."""
+        if self.opened:
+            return
+        self.directory.check()
+        try:
+            loaded = recovery.load(
+                self.directory.disk,
+                self.path,
+                stop=self.stop,
+                log_start=self.log_start,
+                recovery_point=self.recovery_point,
+                high_watermark=self.high_watermark,
+                interval=self._config.index_interval_bytes,
+            )
+        except OSError as error:
+            raise self.directory.failed(error, f"opening the log of {self.tp}") from error
+        self.segments = loaded.segments
+        self.log_start = loaded.log_start
+        self.log_end = loaded.log_end
+        self.recovery_point = min(self.recovery_point, loaded.log_end)
+        self.size_bytes = sum(segment.size for segment in loaded.segments)
+        self.epochs = loaded.epochs
+        self.stop = Stop.CLEAN
+        self.findings += loaded.findings
+        self.opened = True
+
+    def open_head(self) -> Head:
+        """The head, opened; the first segment is made when there is something to write."""
+        if self.head is not None:
+            return self.head
+        self.open()
+        self.directory.check()
+        disk = self.directory.disk
+        try:
+            if not self.segments:
+                return self.new_head()
+            segment = self.segments[-1]
+            file = disk.open(segment.path(self.path, LOG))
+            offsets = OffsetIndex.load(read_or_empty(disk, segment.path(self.path, OFFSET_INDEX)))
+            times = TimeIndex.load(read_or_empty(disk, segment.path(self.path, TIME_INDEX)))
+            segment.greatest_timestamp(disk, self.path)
+            head = Head(segment, file, offsets, times, self.log_end)
+            if head.size:
+                first = HEADER.unpack(file.pread(HEADER_BYTES, 0))
+                head.begin(BatchHeader._make(first).max_timestamp, self._config)
+        except OSError as error:
+            raise self.directory.failed(error, f"opening the newest segment of {self.tp}") from error
+        return self._install(head)
+
+    def new_head(self) -> Head:
+        segment = Segment(self.log_end, 0, self.clock.now_ms())
+        segment.max_timestamp = NO_TIMESTAMP
+        file = self.directory.disk.open(segment.path(self.path, LOG), create=True)
+        assert file.size() == 0, f"{self.tp}: a new segment at {self.log_end} is not empty"
+        self.segments.append(segment)
+        return self._install(Head(segment, file, OffsetIndex(), TimeIndex(), self.log_end))
+
+    def _install(self, head: Head) -> Head:
+        head.configure(self._config, self._jitter())
+        self.head = head
+        self.directory.files.admit(self)
+        return head
+
+    def _jitter(self) -> int:
+        bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return self.chance.below(bound) if bound > 0 else 0
+
+    def release(self) -> bool:
+        """Close the head's file to make room for another; its indexes are on the disk before they are forgotten."""
+        head = self.head
+        if head is not None:
+            try:
+                head.save_indexes(self.directory.disk, self.path)
+            except OSError:
+                return False
+            head.describe()
+            self.head = None
+        return True
+
+    def roll(self) -> None:
+        """End the newest segment and begin another; one that is empty goes on."""
+        head = self.open_head()
+        if head.size == 0:
+            return
+        head.finish()
+        self.save_indexes_softly(head)
+        head.describe()
+        self.head = None
+        try:
+            self.new_head()
+        except OSError as error:
+            self.head = head
+            raise self.directory.failed(error, f"beginning a segment of {self.tp}") from error
+        if self.producers is not None:
+            self.snapshot_producers(self.producers(), self.log_end)
+
+    def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
+        """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
+        disk = self.directory.disk
+        try:
+            producer_snapshot.write(disk, self.path, entries, offset, sync=False)
+            producer_snapshot.prune(disk, self.path, log_end=self.log_end)
+        except OSError as error:
+            # A full disk costs a longer replay, no more.
+            self.directory.failed(error, f"saving the producers of {self.tp}")
+
+    def save_indexes_softly(self, head: Head) -> None:
+        """A full disk is no reason to refuse: an index that lacks its end makes searching slower, not wrong."""
+        try:
+            head.save_indexes(self.directory.disk, self.path)
+        except OSError as error:
+            self.directory.failed(error, f"saving an index of {self.tp}")

@@ -1,0 +1,89 @@
+"""A run of whole batches in a file, to be sent without passing through Python."""
+
+from collections.abc import Callable
+
+from penstock.storage.disk import DiskFile
+
+PROBE_STRIDE_BYTES = 64 * 1024
+"""How far apart pages are probed; the kernel reads ahead and evicts in runs longer than this."""
+
+WARM_BYTES = 1024 * 1024
+"""Read at once when a slice is pulled into memory."""
+
+
+class FileSlice:
+    """Bytes of an open file. The file stays open while the slice lives, even when its segment is deleted.
+
+    Ask `resident` before sending: when it says no, call `warm` off the loop first. Only then is the length final: a
+    slice whose place has yet to be looked up on the disk says how long it may become.
+    """
+
+    __slots__ = ("_hot", "_length", "file", "position")
+
+    def __init__(self, file: DiskFile, position: int, length: int, hot: bool) -> None:
+        self.file = file
+        self.position = position
+        self._length = length
+        self._hot = hot
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def read(self) -> bytes:
+        """The bytes themselves; may wait for the disk."""
+        return self.file.pread(self._length, self.position)
+
+    def resident(self) -> bool:
+        """Whether sending would not wait for the disk, as far as probing pages can tell."""
+        if self._hot:
+            return True
+        probe = self.file.pread_nowait
+        end = self.position + self._length
+        if end > self.position and probe(1, end - 1) is None:
+            return False
+        return all(probe(1, at) is not None for at in range(self.position, end, PROBE_STRIDE_BYTES))
+
+    def warm(self) -> None:
+        """Pull the bytes into memory. Off the loop: this is where the disk is waited for."""
+        end = self.position + self._length
+        for at in range(self.position, end, WARM_BYTES):
+            self.file.pread(min(WARM_BYTES, end - at), at)
+        self._hot = True
+
+
+class ColdSlice(FileSlice):
+    """A slice whose place in the file is known only to the disk: `warm` looks it up, and may find nothing."""
+
+    __slots__ = ("_locate",)
+
+    def __init__(self, length_max: int, locate: Callable[[], FileSlice | None]) -> None:
+        self._length = length_max
+        self._hot = False
+        self._locate = locate
+
+    def fileno(self) -> int:
+        assert self._hot, "a cold slice is warmed before it is used"
+        return self.file.fileno()
+
+    def read(self) -> bytes:
+        if not self._hot:
+            self.warm()
+        return super().read() if self._length else b""
+
+    def resident(self) -> bool:
+        return self._hot
+
+    def warm(self) -> None:
+        found = self._locate()
+        if found is None:
+            self._length = 0
+            self.position = 0
+        else:
+            self.file = found.file
+            self.position = found.position
+            self._length = len(found)
+            found.warm()
+        self._hot = True

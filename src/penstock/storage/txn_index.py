@@ -1,0 +1,68 @@
+"""Which transactions of a segment were aborted: what a reader of committed data must skip.
+
+An entry is a version, the producer id, the first and the last offset of the transaction and the last stable offset at
+the time it ended, as Kafka's `.txnindex` files have them. Files are made only when something is aborted.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.storage.disk import Disk
+
+VERSION = 0
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = ENTRY.size
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction, from its first record to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable: int
+
+
+class TxnIndexDamaged(Exception):
+    """Entries that cannot be; the index is to be made anew from the log."""
+
+
+def append(disk: Disk, path: str, aborted: AbortedTxn) -> None:
+    """Note an aborted transaction in the index of the segment that holds its marker."""
+    disk.open(path, create=True).append(ENTRY.pack(VERSION, *aborted))
+
+
+def encode(entries: Iterable[AbortedTxn]) -> bytes:
+    return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
+
+
+def read(disk: Disk, path: str) -> list[AbortedTxn]:
+    """The entries in the order of their markers; none when there is no file. A torn last entry is damage."""
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return []
+    if len(data) % ENTRY_BYTES:
+        raise TxnIndexDamaged(f"{path}: {len(data)} bytes are not whole entries")
+    entries: list[AbortedTxn] = []
+    last = -1
+    for version, producer_id, first_offset, last_offset, last_stable in ENTRY.iter_unpack(data):
+        if version != VERSION or first_offset > last_offset or last_offset <= last:
+            raise TxnIndexDamaged(f"{path}: entry {len(entries)} contradicts itself or its predecessor")
+        entries.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable))
+        last = last_offset
+    return entries
+
+
+def truncate_to(disk: Disk, path: str, offset: int) -> None:
+    """Forget transactions whose marker is at or beyond `offset`."""
+    entries = read(disk, path)
+    kept = [entry for entry in entries if entry.last_offset < offset]
+    if len(kept) < len(entries):
+        disk.open(path).truncate(len(kept) * ENTRY_BYTES)
+
+
+def collect(entries: Iterable[AbortedTxn], start: int, end: int) -> list[AbortedTxn]:
+    """Transactions that a reader of [start, end) has to know of."""
+    return [entry for entry in entries if entry.last_offset >= start and entry.first_offset < end]

@@ -1,0 +1,140 @@
+"""A log as it was at one moment, for reading off the loop: by time, for replay, for the scrubber."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.model.batch import BatchHeader
+from penstock.storage import time_index
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
+from penstock.storage.offset_index import OffsetIndexFile
+from penstock.storage.segment import NO_TIMESTAMP, UNREAD_TIMESTAMP, Segment, read_last_time
+from penstock.storage.walk import BatchAt, walk
+from penstock.wire.records import decode_records
+
+
+class TimedOffset(NamedTuple):
+    """A record found by its time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentView:
+    """A segment as it was."""
+
+    base: int
+    size: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    modified_ms: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> "SegmentView":
+        return cls(
+            base=segment.base,
+            size=segment.size,
+            max_timestamp=segment.max_timestamp,
+            max_timestamp_offset=segment.max_timestamp_offset,
+            modified_ms=segment.modified_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """Immutable; its files are opened by name, so a segment that was deleted since is passed over."""
+
+    disk: Disk
+    path: str
+    log_start: int
+    log_end: int
+    segments: tuple[SegmentView, ...]
+
+    def file(self, segment: SegmentView, kind: str) -> DiskFile | None:
+        try:
+            return self.disk.open_read(f"{self.path}/{offset_name(segment.base, kind)}")
+        except FileNotFoundError:
+            return None
+
+    def floor(self, segment: SegmentView, offset: int) -> int:
+        """A batch start at or before an offset, as the index on disk knows it."""
+        index = self.file(segment, OFFSET_INDEX)
+        if index is None:
+            return 0
+        position = OffsetIndexFile(index, index.size(), wait=True).floor(offset - segment.base)
+        return position if position < segment.size else 0
+
+    def walk_from(self, offset: int, *, bodies: bool) -> Iterator[BatchAt]:
+        """Batches from the one that holds an offset to the end."""
+        for at, segment in enumerate(self.segments):
+            if at + 1 < len(self.segments) and self.segments[at + 1].base <= offset:
+                continue
+            file = self.file(segment, LOG)
+            if file is None:
+                continue
+            start = self.floor(segment, offset) if offset > segment.base else 0
+            for batch in walk(file, start, segment.size, offset_min=segment.base, bodies=bodies):
+                if batch.header.last_offset >= offset:
+                    yield batch
+
+    def batches(self, from_offset: int) -> Iterator[BatchHeader]:
+        return (batch.header for batch in self.walk_from(from_offset, bodies=False))
+
+    def offset_for_time(self, timestamp: int) -> TimedOffset | None:
+        """The first record, in order of offset, whose time is at or after `timestamp`."""
+        for segment in self.segments:
+            if self.newest(segment)[0] < timestamp:
+                continue
+            file = self.file(segment, LOG)
+            if file is None:
+                continue
+            start = self.floor(segment, max(self._time_floor(segment, timestamp), self.log_start))
+            for batch in walk(file, start, segment.size, offset_min=segment.base, bodies=True):
+                if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= self.log_start:
+                    found = self._first_record(batch, timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    def max_timestamp(self) -> TimedOffset | None:
+        """The record with the greatest timestamp, the first of several."""
+        newest, holder, last_offset = NO_TIMESTAMP, None, 0
+        for segment in self.segments:
+            timestamp, offset = self.newest(segment)
+            if timestamp > newest:
+                newest, holder, last_offset = timestamp, segment, offset
+        if holder is None:
+            return None
+        return next(
+            (
+                found
+                for batch in self.walk_from(max(last_offset, self.log_start), bodies=True)
+                if batch.header.max_timestamp == newest
+                for found in (self._first_record(batch, newest),)
+                if found is not None
+            ),
+            None,
+        )
+
+    def newest(self, segment: SegmentView) -> tuple[int, int]:
+        """The greatest timestamp of a segment and the last offset of its batch; (-1, base) when records have none."""
+        if segment.max_timestamp != UNREAD_TIMESTAMP:
+            return segment.max_timestamp, segment.max_timestamp_offset
+        entry = read_last_time(self.disk, f"{self.path}/{offset_name(segment.base, TIME_INDEX)}")
+        return (NO_TIMESTAMP, segment.base) if entry is None else (entry[0], segment.base + entry[1])
+
+    def _time_floor(self, segment: SegmentView, timestamp: int) -> int:
+        index = self.file(segment, TIME_INDEX)
+        if index is None:
+            return segment.base
+        return segment.base + time_index.TimeIndex.load(index.pread(index.size(), 0)).floor(timestamp)
+
+    def _first_record(self, batch: BatchAt, timestamp: int) -> TimedOffset | None:
+        header = batch.header
+        for record in decode_records(batch.data):
+            if record.timestamp_ms >= timestamp and record.offset >= self.log_start:
+                return TimedOffset(record.timestamp_ms, record.offset, header.leader_epoch)
+        return None
