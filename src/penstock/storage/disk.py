@@ -130,8 +130,8 @@ class RealFile:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         # Bound once: the append of a batch is one call from Python into the kernel.
-        self.append: Callable[[Buffer], int] = partial(os.write, fd)
-        self.pread: Callable[[int, int], bytes] = partial(os.pread, fd)
+        self.append: partial[int] = partial(os.write, fd)
+        self.pread: partial[bytes] = partial(os.pread, fd)
 
     def __del__(self) -> None:
         os.close(self.fd)
