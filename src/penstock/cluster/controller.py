@@ -1,0 +1,175 @@
+"""The controller: the one writer of the cluster's metadata.
+
+It decides with the planners of `penstock.core.controller`, writes what they plan in one transaction, and has its
+answer when the transaction is on disk and this broker has acted on it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from penstock.cluster.catalog import Catalog
+from penstock.cluster.store import BadVersion, MetadataStore, NodeExists, NoNode
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.configs import ConfigChange, plan_config_changes
+from penstock.core.controller.image import MetadataImage
+from penstock.core.controller.operations import Check, Create, Operation, Set
+from penstock.core.controller.plan import Plan
+from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
+from penstock.core.controller.records import (
+    CLUSTER,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DIRECTORIES,
+    PRODUCER_IDS,
+    BrokerState,
+    broker_path,
+    pack_broker,
+)
+from penstock.core.controller.topics import (
+    Growth,
+    NewTopic,
+    plan_creations,
+    plan_deletions,
+    plan_growths,
+    plan_new_epochs,
+)
+from penstock.model.clock import Chance
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import NotController
+from penstock.model.ids import TopicId
+from penstock.model.topic import TopicState
+
+Outcome = TypeVar("Outcome")
+
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids taken at once: a crash loses at most so many of 2**63."""
+
+
+async def found(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
+    """Make what every store holds, unless it is there: also when an earlier try was cut short."""
+    if await store.get(CLUSTER) is not None:
+        return
+    operations: list[Operation] = [Create(path, b"") for path in DIRECTORIES if await store.get(path) is None]
+    if await store.get(CONTROLLER_EPOCH) is None:
+        operations.append(Create(CONTROLLER_EPOCH, b"0"))
+    if await store.get(PRODUCER_IDS) is None:
+        operations.append(Create(PRODUCER_IDS, b"0"))
+    operations.append(Create(CLUSTER, make_cluster_id().encode()))
+    try:
+        await store.multi(operations)
+    except NodeExists:
+        # Another broker founded the cluster in the meantime.
+        return
+
+
+async def register(store: MetadataStore, broker: BrokerState) -> None:
+    """Say that this broker is up, for as long as its session lives."""
+    await store.multi([Create(broker_path(broker.broker_id), pack_broker(broker), ephemeral=True)])
+
+
+async def take_office(store: MetadataStore, broker_id: int) -> bool:
+    """Become controller, if nobody is: False when another broker is.
+
+    The epoch goes up in the same transaction, so whatever a former controller still writes is refused.
+    """
+    epoch = await store.get(CONTROLLER_EPOCH)
+    assert epoch is not None, "the store has not been founded"
+    next_epoch = b"%d" % (int(epoch.data) + 1)
+    office = Create(CONTROLLER, b"%d" % broker_id, ephemeral=True)
+    try:
+        await store.multi([office, Set(CONTROLLER_EPOCH, next_epoch, epoch.version)])
+    except (NodeExists, BadVersion):
+        return False
+    return True
+
+
+class Controller:
+    """Every change of metadata, one after the other."""
+
+    def __init__(
+        self, *, store: MetadataStore, catalog: Catalog, chance: Chance, config: Callable[[], BrokerConfig]
+    ) -> None:
+        """`config` gives the broker's settings of the moment: some change while it runs."""
+        self._store = store
+        self._catalog = catalog
+        self._chance = chance
+        self._config = config
+        # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
+        self._turn = asyncio.Lock()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._catalog.image
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> tuple[TopicState | BrokerError, ...]:
+        """Make topics. One that cannot be made does not stop the others; a `BrokerError` raised stops all."""
+
+        def plan() -> Plan[TopicState]:
+            return plan_creations(
+                self.image,
+                topics,
+                config=self._config(),
+                make_id=self._chance.uuid_bytes,
+                first=self._chance.below(max(len(self.image.brokers), 1)),
+            )
+
+        return await self._carry_out(plan, validate_only=validate_only)
+
+    async def delete_topics(self, topics: Sequence[str | TopicId]) -> tuple[TopicState | BrokerError, ...]:
+        """Remove topics by name or id; the outcome is the topic as it was."""
+        return await self._carry_out(lambda: plan_deletions(self.image, topics, config=self._config()))
+
+    async def grow_topics(
+        self, growths: Sequence[Growth], *, validate_only: bool = False
+    ) -> tuple[TopicState | BrokerError, ...]:
+        """Give topics more partitions."""
+
+        def plan() -> Plan[TopicState]:
+            first = self._chance.below(max(len(self.image.brokers), 1))
+            return plan_growths(self.image, growths, first=first)
+
+        return await self._carry_out(plan, validate_only=validate_only)
+
+    async def change_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> tuple[Mapping[str, str] | BrokerError, ...]:
+        """Change settings of topics and brokers; they are in force when this returns."""
+        return await self._carry_out(
+            lambda: plan_config_changes(self.image, changes, config=self._config()), validate_only=validate_only
+        )
+
+    async def change_quotas(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool = False
+    ) -> tuple[Mapping[str, float] | BrokerError, ...]:
+        """Change client quotas."""
+        return await self._carry_out(lambda: plan_quota_changes(self.image, changes), validate_only=validate_only)
+
+    async def begin_epochs(self, broker_id: int) -> None:
+        """Give everything this broker leads a new leader epoch: after a stop that may have lost the end of a log."""
+        await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
+
+    async def claim_producer_ids(self) -> range:
+        """Producer ids that nobody has had or will get again, whatever happens to this broker."""
+        async with self._turn:
+            node = await self._store.get(PRODUCER_IDS)
+            assert node is not None, "the store has not been founded"
+            first = int(node.data)
+            await self._store.multi([Set(PRODUCER_IDS, b"%d" % (first + PRODUCER_ID_BLOCK), node.version)])
+        return range(first, first + PRODUCER_ID_BLOCK)
+
+    async def _carry_out(
+        self, make_plan: Callable[[], Plan[Outcome]], *, validate_only: bool = False
+    ) -> tuple[Outcome | BrokerError, ...]:
+        async with self._turn:
+            plan = make_plan()
+            if plan.operations and not validate_only:
+                office = Check(CONTROLLER_EPOCH, self.image.controller_epoch_version)
+                try:
+                    await self._store.multi([office, *plan.operations])
+                except (BadVersion, NoNode, NodeExists):
+                    # Only another controller can have changed what the plan was made from.
+                    raise NotController() from None
+            return plan.outcomes
