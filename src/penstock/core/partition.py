@@ -4,7 +4,7 @@ A partition does not hold records. It knows offsets: where the log starts and en
 in-sync replica has everything, and the last stable offset below which no transaction is undecided. Readers see records
 below the high watermark, and only those.
 
-    log_start <= last_stable <= high_watermark <= log_end
+    log_start <= last_stable <= high_watermark <= local_end <= log_end
 """
 
 from collections.abc import Iterable
@@ -53,6 +53,7 @@ class Partition:
         "leader_epoch",
         "leads",
         "local",
+        "local_end",
         "log_end",
         "log_start",
         "partition_epoch",
@@ -64,6 +65,8 @@ class Partition:
         self.local = local
         self.log_start = log_start
         self.log_end = log_end
+        self.local_end = log_end
+        """How much of the log this replica answers for: all of it, or with `flush=group` what is on its disk."""
         self.high_watermark = min(max(high_watermark, log_start), log_end)
         self.last_stable = self.high_watermark
         self.leader = -1
@@ -141,7 +144,7 @@ class Partition:
         """
         if not self.leads or len(self.isr) < min(self.in_sync_min, len(self.replicas)):
             return False
-        least = self.log_end
+        least = self.local_end
         followers = self.followers
         if followers:
             for replica in self.isr_maximal:
@@ -156,11 +159,19 @@ class Partition:
     def appended(self, log_end: int) -> bool:
         """The leader's log grew; True when the high watermark moved with it, as it does with a single replica."""
         assert log_end >= self.log_end, f"log end went back from {self.log_end} to {log_end}"
-        self.log_end = log_end
-        if not self.followers:
-            moved = log_end > self.high_watermark
-            self.high_watermark = log_end
-            return moved
+        self.log_end = self.local_end = log_end
+        return self.advance()
+
+    def flushed(self, end: int) -> bool:
+        """Everything below `end` is on this replica's disk; True when the high watermark moved with it.
+
+        Only where the disk is what counts (`flush=group`): then an append moves `log_end` alone, and readers see
+        nothing that a power cut could take back.
+        """
+        if end <= self.local_end:
+            return False
+        assert end <= self.log_end, f"flushed to {end}, beyond the log's end {self.log_end}"
+        self.local_end = end
         return self.advance()
 
     def follower_fetched(self, follower: int, epoch: int, from_offset: int, log_start: int, now_ms: int) -> bool:
@@ -264,6 +275,7 @@ class Partition:
         """A follower's log was cut. A leader never cuts its own."""
         assert not self.leads, "a leader never truncates itself"
         self.log_end = log_end
+        self.local_end = min(self.local_end, log_end)
         self.log_start = min(self.log_start, log_end)
         self.high_watermark = min(self.high_watermark, log_end)
         self.last_stable = min(self.last_stable, log_end)

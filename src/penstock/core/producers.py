@@ -63,7 +63,7 @@ class CompletedTxn(NamedTuple):
 
 
 BatchSeen = tuple[int, int, int, int]
-"""One of the last five batches: last sequence, last offset, offset delta, timestamp. Plain, for it is made per append."""
+"""One of the last five batches: last sequence, last offset, offset delta, timestamp. Plain: one is made per append."""
 
 
 class ProducerEntry:

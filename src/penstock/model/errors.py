@@ -4,6 +4,7 @@ The classes themselves, one per protocol error, are in `penstock.model.generated
 """
 
 import re
+from collections.abc import Sequence
 
 UNKNOWN_SERVER_ERROR = -1
 
@@ -14,6 +15,10 @@ class BrokerError(Exception):
     code: int = UNKNOWN_SERVER_ERROR
     name: str = "UNKNOWN_SERVER_ERROR"
     retriable: bool = False
+    record_errors: Sequence[tuple[int, str]] | None = None
+    """Records of a refused batch, by index, and their faults. Produce tells its message only where this is set."""
+    log_start: int = -1
+    """Where the log begins that refused a batch, when the batch got as far as the log."""
 
     def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False, name: str = "") -> None:
         super().__init_subclass__()

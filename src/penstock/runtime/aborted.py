@@ -1,0 +1,43 @@
+"""The aborted transactions of one log, in memory, for readers of committed data."""
+
+from penstock.storage import txn_index
+from penstock.storage.log import Log
+from penstock.storage.names import TXN_INDEX, parse_offset_name
+from penstock.storage.txn_index import AbortedTxn
+
+
+class AbortedTxns:
+    """In order of their markers. Few logs have any, and those that do have few."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: list[AbortedTxn]) -> None:
+        self._entries = entries
+
+    @classmethod
+    def load(cls, log: Log) -> "AbortedTxns":
+        """What the segments' index files say. A log without such files costs one look into its directory."""
+        disk = log.directory.disk
+        try:
+            named = map(parse_offset_name, disk.list_directory(log.path))
+            bases = sorted(found[0] for found in named if found is not None and found[1] == TXN_INDEX)
+            entries = [entry for base in bases for entry in txn_index.read(disk, f"{log.path}/{base:020d}{TXN_INDEX}")]
+        except OSError as error:
+            raise log.directory.failed(error, f"reading the aborted transactions of {log.tp}") from error
+        return cls(entries)
+
+    def add(self, entry: AbortedTxn, log: Log) -> None:
+        """Note a transaction whose marker was just appended to the log's newest segment."""
+        self._entries.append(entry)
+        try:
+            txn_index.append(log.directory.disk, log.segments[-1].path(log.path, TXN_INDEX), entry)
+        except OSError as error:
+            raise log.directory.failed(error, f"noting an aborted transaction of {log.tp}") from error
+
+    def between(self, start: int, end: int) -> list[AbortedTxn]:
+        """Those that a reader of [start, end) has to know of."""
+        return txn_index.collect(self._entries, start, end) if self._entries else []
+
+    def forget_before(self, log_start: int) -> None:
+        if self._entries and self._entries[0].last_offset < log_start:
+            self._entries = [entry for entry in self._entries if entry.last_offset >= log_start]

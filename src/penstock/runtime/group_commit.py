@@ -1,0 +1,66 @@
+"""One fsync for everybody who waits for it.
+
+While a log is being flushed its appends go on; they share the next flush. So the number of fsyncs is bounded by how
+fast the disk is, and not by how many producers there are.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Protocol
+
+from penstock.storage.flush import FlushJob
+
+
+class Flushable(Protocol):
+    """A partition whose log can be flushed."""
+
+    def begin_flush(self) -> FlushJob | None:
+        """What is to be made durable now; None when everything is."""
+        ...
+
+    def end_flush(self, job: FlushJob, failure: OSError | None) -> None:
+        """The job is done, or has failed, which is final."""
+        ...
+
+
+class GroupCommit:
+    """Flushes partitions on a few threads, each partition by one thread at a time."""
+
+    __slots__ = ("_again", "_call_threadsafe", "_running", "_threads")
+
+    def __init__(self, threads: Executor, call_threadsafe: Callable[[Callable[[], None]], object]) -> None:
+        self._threads = threads
+        self._call_threadsafe = call_threadsafe
+        self._running: set[Flushable] = set()
+        self._again: set[Flushable] = set()
+
+    def __len__(self) -> int:
+        """Partitions being flushed."""
+        return len(self._running)
+
+    def want(self, partition: Flushable) -> None:
+        """Flush soon; at once where no flush of this partition is under way."""
+        if partition in self._running:
+            self._again.add(partition)
+            return
+        job = partition.begin_flush()
+        if job is not None:
+            self._running.add(partition)
+            self._threads.submit(job.run).add_done_callback(lambda done: self._came_back(partition, job, done))
+
+    def _came_back(self, partition: Flushable, job: FlushJob, done: "Future[None]") -> None:
+        """In a flushing thread."""
+        self._call_threadsafe(lambda: self._apply(partition, job, done))
+
+    def _apply(self, partition: Flushable, job: FlushJob, done: "Future[None]") -> None:
+        self._running.discard(partition)
+        again = partition in self._again
+        self._again.discard(partition)
+        if done.cancelled():
+            return
+        failure = done.exception()
+        if failure is not None and not isinstance(failure, OSError):
+            raise failure
+        partition.end_flush(job, failure)
+        if again and failure is None:
+            self.want(partition)

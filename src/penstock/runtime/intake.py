@@ -1,0 +1,339 @@
+"""What a topic takes in: one sound batch, dated and compressed as the topic wants it.
+
+Batches are stored as they were sent. Only three things change one: the broker's own dating, a codec the topic insists
+on, and a greatest timestamp that the producer misstated. The order of the checks is Kafka's, so that a batch with
+several faults is refused for the same one.
+
+Records are walked, compressed ones too: a batch that cannot be read would stop every reader of the partition for good.
+"""
+
+from array import array
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from penstock.config.log import TopicConfig
+from penstock.model.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    PREFIX,
+    PREFIX_BYTES,
+    BatchHeader,
+)
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnknownServerError,
+    UnsupportedCompressionType,
+)
+from penstock.model.ids import TopicPartition
+from penstock.wire import compression
+from penstock.wire.primitives import Buffer, Malformed
+from penstock.wire.record_loops import check, fill
+
+LENGTH_MIN = 14
+"""What the oldest message format needs; a length below it is no length."""
+
+RECORDS_BYTES_MAX = 128 * 1024 * 1024
+"""What a compressed batch may hold."""
+
+HEAVY_BYTES = 64 * 1024
+"""From here on, compression work leaves the event loop."""
+
+LIGHT_RECORDS_BYTES_MAX = 1024 * 1024
+"""What a batch may turn out to hold before its decompression leaves the event loop."""
+
+RECORD_ERRORS_MAX = 1000
+"""Faulty records named one by one in an answer."""
+
+ZSTD_FROM_VERSION = 7
+"""The first Produce version whose consumers all know zstd."""
+
+FILL_COLUMNS = 10
+NO_CODEC = -1
+CODECS = {
+    "producer": NO_CODEC,
+    "uncompressed": compression.NONE,
+    "gzip": compression.GZIP,
+    "snappy": compression.SNAPPY,
+    "lz4": compression.LZ4,
+    "zstd": compression.ZSTD,
+}
+
+
+class IntakeRules:
+    """A topic's settings as the produce path wants them; one for all partitions of a topic."""
+
+    __slots__ = ("after_max_ms", "before_max_ms", "bytes_max", "codec", "compact", "level", "log_append_time", "plain")
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.bytes_max = config.max_message_bytes
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.compact = "compact" in config.cleanup_policy
+        self.codec = CODECS[config.compression_type]
+        self.level: int | None = None
+        if self.codec == compression.GZIP:
+            self.level = config.compression_gzip_level
+        elif self.codec == compression.LZ4:
+            self.level = config.compression_lz4_level
+        elif self.codec == compression.ZSTD:
+            self.level = config.compression_zstd_level
+        self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC
+        """Nothing here needs more than the common path."""
+
+    def opens(self, codec: int) -> bool:
+        """Whether a batch of this codec has to be decompressed or compressed."""
+        return codec != compression.NONE or self.codec > compression.NONE
+
+
+class TooHeavy(Exception):
+    """A batch that holds more than may be worked at here, or is damaged: which, is found out off the loop."""
+
+
+def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[int, str]]) -> BrokerError:
+    """An error whose message the producer is told, with the records at fault."""
+    failure = error(message)
+    failure.record_errors = record_errors
+    return failure
+
+
+def one_batch(records: memoryview, version: int) -> memoryview:
+    """The single batch that a partition's records must be. An incomplete one behind it is cut off, as Kafka does."""
+    size = batch_size(records)
+    if size is None:
+        raise InvalidRecord(
+            f"Produce requests with version {version} must have at least one record batch per partition"
+        )
+    if records[MAGIC_AT] != MAGIC:
+        raise InvalidRecord(
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2"
+        )
+    old = version < ZSTD_FROM_VERSION
+    if old and size >= HEADER_BYTES and records[ATTRIBUTES_AT + 1] & CODEC_MASK == compression.ZSTD:
+        raise UnsupportedCompressionType(
+            f"Produce requests with version {version} are not allowed to use ZStandard compression"
+        )
+    if batch_size(records[size:]) is not None:
+        raise InvalidRecord(
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch per "
+            "partition"
+        )
+    return records[:size]
+
+
+def batch_size(records: memoryview) -> int | None:
+    """How long the batch at the start is; None when it is not there whole."""
+    if len(records) < PREFIX_BYTES:
+        return None
+    length: int = PREFIX.unpack_from(records)[1]
+    if length < LENGTH_MIN:
+        raise refusal(
+            CorruptMessage, f"Record size {length} is less than the minimum record overhead ({LENGTH_MIN})", []
+        )
+    if len(records) <= MAGIC_AT:
+        return None
+    if records[MAGIC_AT] > MAGIC:
+        raise refusal(CorruptMessage, f"Invalid magic found in record: {(records[MAGIC_AT] ^ 0x80) - 0x80}", [])
+    return length + PREFIX_BYTES if length + PREFIX_BYTES <= len(records) else None
+
+
+def check_header(batch: memoryview, rules: IntakeRules, tp: TopicPartition, *, internal: bool) -> BatchHeader:
+    """The header of a batch whose bytes are as they were sent."""
+    base_offset: int = PREFIX.unpack_from(batch)[0]
+    if base_offset != 0 and not internal:
+        raise InvalidRecord(
+            f"The baseOffset of the record batch in the append to {tp} should be 0, but it is {base_offset}"
+        )
+    if len(batch) > rules.bytes_max and not internal:
+        raise MessageTooLarge(
+            f"The record batch size in the append to {tp} is {len(batch)} bytes which exceeds the maximum configured "
+            f"value of {rules.bytes_max}."
+        )
+    if len(batch) < HEADER_BYTES:
+        raise CorruptMessage(f"Record is corrupt (a batch of {len(batch)} bytes) in topic partition {tp}.")
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
+        raise CorruptMessage(f"Record is corrupt (stored crc = {header.crc}) in topic partition {tp}.")
+    if header.attributes & CODEC_MASK > compression.ZSTD:
+        # Kafka has no better word for it.
+        raise UnknownServerError(f"Unknown compression type id: {header.attributes & CODEC_MASK}")
+    if not internal:
+        check_client_header(header, tp)
+    return header
+
+
+def check_client_header(header: BatchHeader, tp: TopicPartition) -> None:
+    """What only a broker may write, and counts that contradict each other."""
+    last, count = header.last_offset_delta, header.record_count
+    if last < 0:
+        raise InvalidRecord(f"Batch has an invalid offset range: [0, {last}] in topic partition {tp}")
+    if count <= 0:
+        raise InvalidRecord(f"Invalid reported count for record batch: {count} in topic partition {tp}")
+    if last + 1 != count:
+        raise InvalidRecord(
+            f"Inconsistent batch offset range [0, {last}] and count of records {count} in topic partition {tp}"
+        )
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidRecord(f"Clients are not allowed to write control records in topic partition {tp}")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id} "
+            f"in topic partition {tp}"
+        )
+
+
+def screen(
+    batch: memoryview,
+    rules: IntakeRules,
+    now_ms: int,
+    tp: TopicPartition,
+    *,
+    internal: bool,
+    records_bytes_max: int = RECORDS_BYTES_MAX,
+) -> tuple[memoryview, BatchHeader]:
+    """The batch as it is to be stored, with its header; raises what the producer is told.
+
+    A function of its arguments alone, apart from writing into `batch`, so that it may run off the loop.
+    """
+    header = check_header(batch, rules, tp, internal=internal)
+    if header.attributes & CONTROL_FLAG:
+        return batch, header
+    codec = header.attributes & CODEC_MASK
+    body, start = opened(batch, codec, records_bytes_max, tp)
+    max_timestamp = check_records(body, start, header, rules, now_ms, tp)
+    target = codec if rules.codec == NO_CODEC else rules.codec
+    if target != codec:
+        packed = compression.compress(target, memoryview(body)[start:], rules.level)
+        batch = memoryview(bytearray(HEADER_BYTES) + packed)
+        if len(batch) > rules.bytes_max and not internal:
+            raise MessageTooLarge(
+                f"Message batch size is {len(batch)} bytes in append to partition {tp} which exceeds the maximum "
+                f"configured size of {rules.bytes_max}."
+            )
+    attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME_FLAG) | target
+    if rules.log_append_time:
+        attributes |= LOG_APPEND_TIME_FLAG
+        max_timestamp = now_ms
+    if target != codec or attributes != header.attributes or max_timestamp != header.max_timestamp:
+        changed = header._replace(length=len(batch) - PREFIX_BYTES, attributes=attributes, max_timestamp=max_timestamp)
+        return sealed(batch, changed)
+    return batch, header
+
+
+def opened(batch: memoryview, codec: int, records_bytes_max: int, tp: TopicPartition) -> tuple[Buffer, int]:
+    """A buffer with the records of a batch as they were before compression, and where in it they start."""
+    if codec == compression.NONE:
+        return batch, HEADER_BYTES
+    try:
+        return compression.decompress(codec, batch[HEADER_BYTES:], records_bytes_max), 0
+    except Malformed as error:
+        if records_bytes_max < RECORDS_BYTES_MAX:
+            raise TooHeavy
+        # Kafka has no better word for it.
+        raise UnknownServerError(f"Failed to decompress record stream in topic partition {tp}: {error}")
+
+
+def sealed(batch: memoryview, header: BatchHeader) -> tuple[memoryview, BatchHeader]:
+    """Write a changed header in front of the records, with the checksum that goes with it."""
+    if batch.readonly:
+        batch = memoryview(bytearray(batch))
+    HEADER.pack_into(batch, 0, *header)
+    header = header._replace(crc=crc32c(batch[ATTRIBUTES_AT:]))
+    batch[CRC_AT : CRC_AT + 4] = header.crc.to_bytes(4, "big")
+    return batch, header
+
+
+def check_records(
+    body: Buffer,
+    start: int,
+    header: BatchHeader,
+    rules: IntakeRules,
+    now_ms: int,
+    tp: TopicPartition,
+) -> int:
+    """Records that the topic does not accept are refused together, each by its index; else the greatest timestamp."""
+    dated = header.attributes & LOG_APPEND_TIME_FLAG
+    try:
+        keyed, consecutive, delta_min, delta_max = check(body, start, len(body), header.record_count)
+    except Malformed as error:
+        raise InvalidRecord(f"Found invalid record structure in topic partition {tp}: {error}")
+    if not consecutive:
+        raise InvalidRecord(f"Record offsets in the batch are not consecutive in topic partition {tp}")
+    if not keyed and rules.compact:
+        refuse_keyless(body, start, header, tp)
+    if dated:
+        least = greatest = header.max_timestamp
+    else:
+        least, greatest = header.base_timestamp + delta_min, header.base_timestamp + delta_max
+    if dated or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
+        times = columns(body, start, header)[2]
+        stamps = [header.max_timestamp if dated else header.base_timestamp + delta for delta in times]
+        refuse_dates(header, stamps, rules, now_ms)
+    return greatest
+
+
+def in_range(timestamp: int, rules: IntakeRules, now_ms: int) -> bool:
+    """Whether a producer may date a record so; the broker's own dating makes any date good."""
+    if rules.log_append_time or timestamp == NO_TIMESTAMP:
+        return True
+    return now_ms - timestamp <= rules.before_max_ms and timestamp - now_ms <= rules.after_max_ms
+
+
+def refuse_dates(header: BatchHeader, stamps: list[int], rules: IntakeRules, now_ms: int) -> None:
+    """Raise for the records whose dates the topic does not accept; return when there are none after all."""
+    errors: list[tuple[int, str]] = []
+    for index, timestamp in enumerate(stamps):
+        if not rules.log_append_time and timestamp != NO_TIMESTAMP:
+            if not in_range(timestamp, rules, now_ms):
+                errors.append(
+                    (
+                        index,
+                        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should "
+                        f"be within [{now_ms - rules.before_max_ms}, {now_ms + rules.after_max_ms}]",
+                    )
+                )
+        elif header.attributes & LOG_APPEND_TIME_FLAG:
+            errors.append(
+                (
+                    index,
+                    f"Invalid timestamp type in message with offset {index}. Producer should not set timestamp type "
+                    "to LogAppendTime.",
+                )
+            )
+    if errors:
+        raise refusal(
+            InvalidTimestamp,
+            "One or more records have been rejected due to invalid timestamp",
+            errors[:RECORD_ERRORS_MAX],
+        )
+
+
+def refuse_keyless(body: Buffer, start: int, header: BatchHeader, tp: TopicPartition) -> None:
+    said = f"Compacted topic cannot accept message without key in topic partition {tp}"
+    errors = [(index, said) for index, size in enumerate(columns(body, start, header)[5]) if size < 0]
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{said}')" for index, _ in errors[:3])
+    raise refusal(
+        InvalidRecord,
+        f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
+        f"first three errors at most: [{shown}]",
+        errors[:RECORD_ERRORS_MAX],
+    )
+
+
+def columns(body: Buffer, start: int, header: BatchHeader) -> list["array[int]"]:
+    """Where the parts of each record are; only for batches that are about to be refused."""
+    made = [array("q", bytes(8 * header.record_count)) for _ in range(FILL_COLUMNS)]
+    fill(body, start, len(body), header.record_count, 0, made)
+    return made

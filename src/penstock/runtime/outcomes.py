@@ -1,0 +1,39 @@
+"""What came of a write and of a read."""
+
+from penstock.storage.slices import FileSlice
+from penstock.storage.txn_index import AbortedTxn
+
+
+class Appended:
+    """Where a batch is in the log."""
+
+    __slots__ = ("base_offset", "end", "log_append_time_ms", "log_start")
+
+    def __init__(self, base_offset: int, log_append_time_ms: int, log_start: int, end: int) -> None:
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        """-1 where the producer dates its records."""
+        self.log_start = log_start
+        self.end = end
+        """The offset after the batch."""
+
+
+class Fetched:
+    """What a reader gets of a partition."""
+
+    __slots__ = ("aborted", "high_watermark", "last_stable", "log_start", "records")
+
+    def __init__(
+        self,
+        records: FileSlice | bytes,
+        high_watermark: int,
+        last_stable: int,
+        log_start: int,
+        aborted: list[AbortedTxn] | None,
+    ) -> None:
+        self.records = records
+        self.high_watermark = high_watermark
+        self.last_stable = last_stable
+        self.log_start = log_start
+        self.aborted = aborted
+        """Aborted transactions the reader has to skip; None where it did not ask for committed records only."""
