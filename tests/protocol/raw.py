@@ -128,6 +128,12 @@ class Wire:
 
     def offset(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> int:
         """The offset at a time, at the start (EARLIEST) or the end (LATEST)."""
+        found = self.listed(topic, timestamp, partition=partition)
+        assert found.error_code == NONE, f"error {found.error_code}"
+        return int(found.offset)
+
+    def listed(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> Any:
+        """One partition's answer to ListOffsets, also when that is an error."""
         topic_class = ListOffsetsRequest.ListOffsetsTopic
         answer = self.ask(
             ListOffsetsRequest(
@@ -147,8 +153,7 @@ class Wire:
             )
         )
         [[found]] = [answered.partitions for answered in answer.topics]
-        assert found.error_code == NONE, f"error {found.error_code}"
-        return int(found.offset)
+        return found
 
     def fetch(self, topic: str, offset: int = 0, **options: Any) -> Any:
         """Fetch from one partition by its topic's name; that partition's answer."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from protocol.raw import NONE, Wire
 
 READY_SECONDS_MAX = 20.0
 NAME_LENGTH_MAX = 120
@@ -24,12 +25,10 @@ def create_topic(bootstrap: str, name: str, *, partitions: int = 1, configs: Map
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [(_, made)] = admin.create_topics([NewTopic(name, partitions, 1, config=dict(configs or {}))]).items()
     made.result(READY_SECONDS_MAX)
-    wait_until(lambda: partitions_with_leaders(admin, name) == partitions, what=f"leaders of {name}")
-
-
-def partitions_with_leaders(admin: AdminClient, name: str) -> int:
-    metadata = admin.list_topics(name, timeout=READY_SECONDS_MAX).topics[name]
-    return sum(partition.leader >= 0 for partition in metadata.partitions.values())
+    with Wire(bootstrap) as wire:
+        for partition in range(partitions):
+            # A leader that is known may still be on its way to lead.
+            wait_until(lambda: wire.listed(name, partition=partition).error_code == NONE, what=f"leader of {name}")  # noqa: B023
 
 
 def attempts(*, what: str, seconds_max: float = READY_SECONDS_MAX, pause_seconds: float = 0.02) -> Iterator[int]:
@@ -43,16 +42,8 @@ def attempts(*, what: str, seconds_max: float = READY_SECONDS_MAX, pause_seconds
     raise AssertionError(f"no {what} within {seconds_max:g} s")
 
 
-def wait_until(ready, *, what: str, seconds_max: float = READY_SECONDS_MAX) -> None:  # type: ignore[no-untyped-def]
+def wait_until(ready: Callable[[], bool], *, what: str, seconds_max: float = READY_SECONDS_MAX) -> None:
     """Wait for a fact that must become true; how long it takes proves nothing either way."""
     for _ in attempts(what=what, seconds_max=seconds_max):
         if ready():
             return
-
-
-@contextmanager
-def closing_consumer(consumer):  # type: ignore[no-untyped-def]
-    try:
-        yield consumer
-    finally:
-        consumer.close()
