@@ -1,50 +1,72 @@
-"""A log directory: one disk's worth of partitions, which fails as a whole."""
+"""A log directory: one disk's worth of partitions, which is locked, identified and taken offline as a whole."""
 
+import base64
 import errno
+import json
 from collections.abc import Callable
+from typing import NoReturn
 
+from penstock.model.clock import Chance
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, DiskLock, replace_file
 from penstock.storage.files import OpenFiles
+from penstock.storage.recovery import Stop
+from penstock.storage.segment_files import unlink_if_there
+
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RUNNING = ".penstock_running"
+"""Names the boot of the machine during which a broker last wrote here."""
 
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a disk says that would take fewer bytes, or the same ones later."""
+
+
+class StartRefused(Exception):
+    """The broker must not start on this data; the message says why, and what to do."""
 
 
 class LogDirectory:
     """Where logs live, and whether they can be reached.
 
     A disk that is full refuses writes and nothing else, until there is room again. Any other failure may have damaged
-    what was written, so the directory goes offline for as long as the process lives: an fsync that failed once must not
-    succeed at the second try, because the kernel has thrown away what it could not write.
+    what was written, so the directory goes offline for as long as the process lives: an fsync that failed once must
+    not succeed at the second try, because the kernel has thrown away what it could not write.
     """
 
-    __slots__ = ("_on_offline", "disk", "files", "offline", "path")
+    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "offline", "path")
 
     def __init__(
-        self, path: str, disk: Disk, files: OpenFiles, on_offline: Callable[["LogDirectory"], None] | None = None
+        self,
+        path: str,
+        disk: Disk,
+        files: OpenFiles,
+        on_offline: Callable[["LogDirectory"], None] | None = None,
     ) -> None:
         self.path = path
         self.disk = disk
         self.files = files
         self.offline: str | None = None
         """Why nothing in the directory can be reached; None while it can."""
+        self.directory_id = ""
         self._on_offline = on_offline
+        self._lock: DiskLock | None = None
+
+    # Failures
 
     def failed(self, error: OSError, doing: str) -> KafkaStorageError:
         """Take the consequence of a failed operation and give the error to raise. On the loop."""
-        said = error.strerror or str(error)
         if error.errno in FULL_ERRORS:
             return KafkaStorageError(
-                f"{self.path}: {said} while {doing}. Reads go on, and writes resume by themselves when there is room: "
-                "free space on this file system, or shorten retention."
+                f"{self.path}: {said(error)} while {doing}. Reads go on, and writes resume by themselves when there is "
+                "room: free space on this file system, or shorten retention."
             )
-        self.go_offline(f"{said} while {doing}")
-        return self.unreachable()
+        return self.lost(error, doing)
 
     def lost(self, error: OSError, doing: str) -> KafkaStorageError:
         """A failure after which nobody knows what is on the disk: offline, whatever the disk says about itself."""
-        self.go_offline(f"{error.strerror or error} while {doing}")
+        self.go_offline(f"{said(error)} while {doing}")
         return self.unreachable()
 
     def go_offline(self, reason: str) -> None:
@@ -62,3 +84,85 @@ class LogDirectory:
         """Raise unless the directory is online."""
         if self.offline is not None:
             raise self.unreachable()
+
+    # Its own files
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def acquire(self, broker_id: int, cluster_id: str, chance: Chance) -> None:
+        """Make the directory this broker's own. `StartRefused` when it is another's; `OSError` when it is unusable."""
+        self.disk.make_directory(self.path)
+        self._lock = self.disk.lock(self.file(LOCK))
+        if self._lock is None:
+            raise StartRefused(
+                f"{self.path} is in use by another process, which holds {self.file(LOCK)}. "
+                "Stop that one, or give this broker another directory (--data, log.dirs)."
+            )
+        self._identify(broker_id, cluster_id, chance)
+
+    def _identify(self, broker_id: int, cluster_id: str, chance: Chance) -> None:
+        """Check whose data it is, or say so when it is nobody's."""
+        path = self.file(META_PROPERTIES)
+        if not self.disk.exists(path):
+            self.directory_id = base64.urlsafe_b64encode(chance.uuid_bytes()).decode().rstrip("=")
+            lines = (
+                "version=1",
+                f"node.id={broker_id}",
+                f"cluster.id={cluster_id}",
+                f"directory.id={self.directory_id}",
+                "",
+            )
+            replace_file(self.disk, path, "\n".join(lines).encode(), sync=True)
+            return
+        found = read_properties(self.disk.read_file(path))
+        self.directory_id = found.get("directory.id", "")
+        for name, ours in (("node.id", str(broker_id)), ("cluster.id", cluster_id)):
+            theirs = found.get(name)
+            if theirs is not None and theirs != ours:
+                self._refuse(
+                    f"{path} says {name}={theirs}, and this broker has {name}={ours}: the data is another broker's. "
+                    f"Give this one another directory, or set {name}={theirs}."
+                )
+
+    def _refuse(self, why: str) -> NoReturn:
+        self.release()
+        raise StartRefused(why)
+
+    def last_stop(self) -> Stop:
+        """How the last broker here ended. A directory that never had one was left clean."""
+        if self.disk.exists(self.file(CLEAN_SHUTDOWN)):
+            return Stop.CLEAN
+        try:
+            boot = self.disk.read_file(self.file(RUNNING)).decode(errors="replace").strip()
+        except FileNotFoundError:
+            return Stop.MACHINE_CRASH
+        return Stop.PROCESS_CRASH if boot and boot == self.disk.boot_id() else Stop.MACHINE_CRASH
+
+    def mark_running(self) -> None:
+        """From here on, a stop is unclean until `mark_clean`. On the disk before the first write that relies on it."""
+        self.disk.write_file(self.file(RUNNING), self.disk.boot_id().encode(), sync=True)
+        unlink_if_there(self.disk, self.file(CLEAN_SHUTDOWN))
+        self.disk.sync_directory(self.path)
+
+    def mark_clean(self) -> None:
+        """Everything is on the disk: the next start need not look."""
+        marker = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+        replace_file(self.disk, self.file(CLEAN_SHUTDOWN), marker, sync=True)
+
+    def release(self) -> None:
+        """Let another process have the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def said(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def read_properties(data: bytes) -> dict[str, str]:
+    """Names and values of a Java properties file, as simple ones are written."""
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -27,6 +27,7 @@ from penstock.storage.segment_files import remove_segment
 from penstock.storage.segmented_log import SegmentedLog
 from penstock.storage.settings import segment_ms_effective
 from penstock.storage.slices import ColdSlice, FileSlice
+from penstock.storage.summary import LogSummary
 from penstock.storage.view import LogView, SegmentView, TimedOffset
 
 STAMP = Struct(">qii")
@@ -224,6 +225,7 @@ class Log(SegmentedLog):
     def view(self) -> LogView:
         """The log as it is now, for reading off the loop. Segments deleted meanwhile are missing there."""
         self.open()
+        self.directory.check()
         if self.head is not None:
             self.head.describe()
         return LogView(
@@ -351,7 +353,9 @@ class Log(SegmentedLog):
 
     def flush(self) -> None:
         """Begin, run and finish a flush, waiting for the disk."""
-        job = self.begin_flush()
+        self._run(self.begin_flush())
+
+    def _run(self, job: FlushJob | None) -> None:
         if job is not None:
             try:
                 job.run()
@@ -367,20 +371,39 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self.directory.failed(error, f"reading the producers of {self.tp}") from error
 
-    def close(self, *, clean: bool = True) -> None:
-        """Let go of everything. Closed clean, all of it is on the disk, and the next start need not look."""
-        if clean and self.opened:
+    def begin_close(self) -> FlushJob | None:
+        """Save what is only in memory; what is left to do for everything to be on the disk."""
+        disk = self.directory.disk
+        try:
             if self.head is not None:
                 self.head.finish()
-                try:
-                    self.head.save_indexes(self.directory.disk, self.path)
-                except OSError as error:
-                    raise self.directory.failed(error, f"closing {self.tp}") from error
-            self.flush()
-        if self.head is not None:
-            self.head.describe()
-            self.head = None
-        self.directory.files.forget(self)
-        for segment in self.segments:
-            segment.release()
-            self.directory.files.forget(segment)
+                self.head.save_indexes(disk, self.path)
+            if self.producers is not None and self.opened:
+                producer_snapshot.write(disk, self.path, self.producers(), self.log_end, sync=False)
+                producer_snapshot.prune(disk, self.path, log_end=self.log_end)
+        except OSError as error:
+            raise self.directory.failed(error, f"closing {self.tp}") from error
+        return self.begin_flush()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of everything.
+
+        Closed clean, all of it is on the disk, waited for, and the next start need not look.
+        """
+        if clean and self.opened and self.directory.offline is None:
+            self._run(self.begin_close())
+        self.abandon()
+
+    def summarise(self) -> LogSummary:
+        """The log in a line, for the next start."""
+        if self.opened and self.segments:
+            self.oldest_ms = self.segments[0].greatest_timestamp(self.directory.disk, self.path)
+        return LogSummary(
+            tp=self.tp,
+            topic_id=self.topic_id,
+            log_start=self.log_start,
+            log_end=self.log_end,
+            size_bytes=self.size_bytes,
+            oldest_ms=self.oldest_ms,
+            cleaned_to=self.cleaned_to,
+        )

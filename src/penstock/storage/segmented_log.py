@@ -25,6 +25,7 @@ class SegmentedLog:
     __slots__ = (
         "_config",
         "chance",
+        "cleaned_to",
         "clock",
         "directory",
         "epochs",
@@ -34,6 +35,7 @@ class SegmentedLog:
         "leader_epoch",
         "log_end",
         "log_start",
+        "oldest_ms",
         "opened",
         "path",
         "pooled",
@@ -77,6 +79,10 @@ class SegmentedLog:
         """Everything below is on the disk, whatever happens to the power."""
         self.high_watermark = high_watermark
         """As its owner last said; kept in the checkpoint, so that recovery knows what was committed."""
+        self.cleaned_to = 0
+        """Below it, compaction has left one record per key."""
+        self.oldest_ms = NO_TIMESTAMP
+        """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
         self.segments: list[Segment] = []
         self.opened = False
         self.head: Head | None = None
@@ -182,6 +188,17 @@ class SegmentedLog:
             head.describe()
             self.head = None
         return True
+
+    def abandon(self) -> None:
+        """Let go of every file as it is. For a directory that failed, and for a broker that need not be careful."""
+        head = self.head
+        if head is not None:
+            head.describe()
+            self.head = None
+        for segment in self.segments:
+            segment.release()
+            self.directory.files.forget(segment)
+        self.directory.files.forget(self)
 
     def roll(self) -> None:
         """End the newest segment and begin another; one that is empty goes on."""

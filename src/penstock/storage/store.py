@@ -1,0 +1,386 @@
+"""All logs of a broker: found at start, made, looked up, deleted, checkpointed and closed."""
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from penstock.model.clock import Chance, Clock
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.observe.log import Logger
+from penstock.storage import summary
+from penstock.storage.checkpoint import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    CheckpointDamaged,
+    encode_lines,
+    read_offsets,
+)
+from penstock.storage.directories import LogDirectory, StartRefused, said
+from penstock.storage.disk import Disk, replace_file
+from penstock.storage.files import OpenFiles
+from penstock.storage.flush import FlushJob
+from penstock.storage.log import Log
+from penstock.storage.names import (
+    DELETE_DIRECTORY,
+    FUTURE_DIRECTORY,
+    PARTITION_METADATA,
+    marked_name,
+    parse_partition_name,
+    partition_name,
+)
+from penstock.storage.recovery import Stop
+from penstock.storage.settings import LogSettings
+from penstock.storage.summary import SUMMARY, LogSummary
+from penstock.storage.trash import Trash
+
+FILES_OPEN_MAX = 2048
+"""Segments open at once over all logs, where nobody says otherwise; a finished one that is read holds two files."""
+
+CLOSE_THREADS = 8
+"""Logs whose last flush is waited for at once when the broker stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryState:
+    """A log directory, for whoever asks what is where."""
+
+    path: str
+    offline: str | None
+    free_bytes: int
+    total_bytes: int
+    sizes: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointJob:
+    """Checkpoint files as they are to be written. Made on the loop, run off it."""
+
+    disk: Disk
+    files: tuple[tuple[str, bytes], ...]
+
+    def run(self) -> None:
+        for path, data in self.files:
+            replace_file(self.disk, path, data, sync=True)
+
+
+class LogStore:
+    """The logs of one broker, over one or more directories. Used on the loop, except where a method says otherwise."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        disk: Disk,
+        clock: Clock,
+        chance: Chance,
+        log: Logger,
+        files_open_max: int = FILES_OPEN_MAX,
+        on_offline: Callable[[LogDirectory], None] | None = None,
+    ) -> None:
+        assert paths, "a broker needs a directory"
+        self._disk = disk
+        self._clock = clock
+        self._chance = chance
+        self._log = log
+        self._tell_offline = on_offline
+        files = OpenFiles(files_open_max)
+        self.all_directories = tuple(LogDirectory(path, disk, files, self._went_offline) for path in paths)
+        self.trash = Trash(disk)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._written: dict[str, bytes] = {}
+        """Checkpoints as last written, so that unchanged ones are left alone."""
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self._logs.values())
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        return self._logs.get(tp)
+
+    # Starting
+
+    def load(self, default: LogSettings, *, broker_id: int, cluster_id: str, recovery_threads: int = 2) -> None:
+        """Lock every directory and find its logs; after an unclean stop, make them sound. Before anything is served.
+
+        Logs get `default` as their settings until their owner knows better. A directory that cannot be used goes
+        offline; `StartRefused` when that leaves none, or when the data is another broker's.
+        """
+        acquired: list[LogDirectory] = []
+        try:
+            for directory in self.all_directories:
+                self._load_directory(directory, default, broker_id, cluster_id, recovery_threads)
+                acquired.append(directory)
+        except BaseException:
+            for directory in acquired:
+                directory.release()
+            raise
+        if all(directory.offline is not None for directory in self.all_directories):
+            reasons = "; ".join(f"{directory.path}: {directory.offline}" for directory in self.all_directories)
+            raise StartRefused(f"no log directory can be used: {reasons}")
+
+    def _load_directory(
+        self, directory: LogDirectory, default: LogSettings, broker_id: int, cluster_id: str, threads: int
+    ) -> None:
+        try:
+            directory.acquire(broker_id, cluster_id, self._chance)
+            stop = directory.last_stop()
+            logs = self._find(directory, default, stop)
+            directory.mark_running()
+            with ThreadPoolExecutor(threads, "recovery") as pool:
+                for log in pool.map(open_log, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]):
+                    self.report(log)
+        except OSError as error:
+            directory.go_offline(f"{said(error)} while opening it")
+            return
+        except KafkaStorageError:
+            # The failure of a log has taken the directory offline already; any other is passed on.
+            if directory.offline is None:
+                raise
+            return
+        for log in logs:
+            other = self._logs.get(log.tp)
+            if other is not None:
+                raise StartRefused(
+                    f"{log.tp} is in two directories, {other.path} and {log.path}: keep one and move the other away."
+                )
+            self._logs[log.tp] = log
+        self._log.info("directory_loaded", path=directory.path, logs=len(logs), stop=stop.value)
+
+    def _find(self, directory: LogDirectory, default: LogSettings, stop: Stop) -> list[Log]:
+        summaries = self._read_summaries(directory) if stop is Stop.CLEAN else {}
+        starts, ends, marks, cleaned = (
+            self._read_checkpoint(directory, name)
+            for name in (LOG_STARTS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+        )
+        logs: list[Log] = []
+        for name in sorted(self._disk.list_directory(directory.path)):
+            if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY)):
+                self.trash.add(directory.file(name), 0)
+                continue
+            tp = parse_partition_name(name)
+            if tp is None:
+                continue
+            known = summaries.get(tp)
+            topic_id = known.topic_id if known else self._read_topic_id(directory.file(name))
+            if topic_id is None:
+                continue
+            log = self._make(tp, topic_id, default, directory, directory.file(name), stop)
+            log.log_start = known.log_start if known else starts.get(tp, 0)
+            # Without a summary the end is found by opening the log.
+            log.log_end = known.log_end if known else -1
+            log.recovery_point = known.log_end if known else ends.get(tp, 0)
+            log.high_watermark = marks.get(tp, 0)
+            log.cleaned_to = cleaned.get(tp, 0)
+            if known:
+                log.size_bytes, log.oldest_ms = known.size_bytes, known.oldest_ms
+            logs.append(log)
+        return logs
+
+    def _read_summaries(self, directory: LogDirectory) -> dict[TopicPartition, LogSummary]:
+        try:
+            return summary.read(self._disk, directory.file(SUMMARY))
+        except CheckpointDamaged as damage:
+            self._log.warning("summary_damaged", detail=str(damage), consequence="every log is opened")
+            return {}
+
+    def _read_checkpoint(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, directory.file(name))
+        except CheckpointDamaged as damage:
+            self._log.warning("checkpoint_damaged", detail=str(damage), consequence="taken as empty")
+            return {}
+
+    def _read_topic_id(self, path: str) -> TopicId | None:
+        """The id in a partition's metadata file; None when the directory is no partition's."""
+        try:
+            data = self._disk.read_file(f"{path}/{PARTITION_METADATA}").decode(errors="replace")
+        except NotADirectoryError:
+            return None
+        except FileNotFoundError:
+            return TOPIC_ID_ZERO
+        return parse_topic_id(data)
+
+    def report(self, log: Log) -> None:
+        """Tell the operator what opening a log brought to light."""
+        for finding in log.findings:
+            tell = self._log.error if finding.serious else self._log.warning
+            tell(finding.event, partition=str(log.tp), path=finding.path, offset=finding.offset, detail=finding.detail)
+        log.findings.clear()
+
+    def _went_offline(self, directory: LogDirectory) -> None:
+        """Nothing in the directory is touched again: open files are let go, and every use from here on is refused."""
+        for log in self._logs.values():
+            if log.directory is directory:
+                log.abandon()
+        self._log.error("directory_offline", path=directory.path, reason=directory.offline)
+        if self._tell_offline is not None:
+            self._tell_offline(directory)
+
+    # Making and removing
+
+    def create(
+        self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory | None = None
+    ) -> Log:
+        """A new, empty log, in the directory that has the fewest unless one is named."""
+        assert tp not in self._logs, f"{tp} exists"
+        home = directory if directory is not None else self._emptiest()
+        home.check()
+        path = home.file(partition_name(tp))
+        try:
+            self._disk.make_directory(path)
+            metadata = f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
+            self._disk.write_file(f"{path}/{PARTITION_METADATA}", metadata)
+        except OSError as error:
+            raise home.failed(error, f"making the directory of {tp}") from error
+        log = self._logs[tp] = self._make(tp, topic_id, config, home, path, Stop.CLEAN)
+        return log
+
+    def _make(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogSettings,
+        directory: LogDirectory,
+        path: str,
+        stop: Stop,
+    ) -> Log:
+        return Log(tp, topic_id, config, directory, path, clock=self._clock, chance=self._chance, stop=stop)
+
+    def _emptiest(self) -> LogDirectory:
+        online = [directory for directory in self.all_directories if directory.offline is None]
+        if not online:
+            raise KafkaStorageError("Every log directory of this broker is offline.")
+        counts = dict.fromkeys(online, 0)
+        if len(online) > 1:
+            for log in self._logs.values():
+                if log.directory in counts:
+                    counts[log.directory] += 1
+        return min(online, key=counts.__getitem__)
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Take a log away at once; its files follow with the trash."""
+        log = self._logs.pop(tp)
+        log.close(clean=False)
+        if log.directory.offline is not None:
+            return
+        unique = self._chance.uuid_bytes().hex()
+        target = log.directory.file(marked_name(tp, DELETE_DIRECTORY, unique))
+        try:
+            self._disk.rename(log.path, target)
+        except OSError as error:
+            raise log.directory.failed(error, f"deleting {tp}") from error
+        log.path = target
+        self.trash.add(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
+
+    # Checkpoints
+
+    def begin_checkpoint(self) -> CheckpointJob:
+        """What the checkpoint files should say now, those that have changed; run it off the loop."""
+        files: list[tuple[str, bytes]] = []
+        for directory in self.all_directories:
+            if directory.offline is None:
+                logs = [log for log in self._logs.values() if log.directory is directory]
+                files += self._checkpoints(directory, logs)
+        return CheckpointJob(disk=self._disk, files=tuple(files))
+
+    def _checkpoints(self, directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:
+        columns = {
+            RECOVERY_POINTS: [f"{log.tp.topic} {log.tp.partition} {log.recovery_point}" for log in logs],
+            LOG_STARTS: [f"{log.tp.topic} {log.tp.partition} {log.log_start}" for log in logs if log.log_start],
+            HIGH_WATERMARKS: [
+                f"{log.tp.topic} {log.tp.partition} {min(log.high_watermark, log.log_end)}" for log in logs
+            ],
+            CLEANER_OFFSETS: [f"{log.tp.topic} {log.tp.partition} {log.cleaned_to}" for log in logs if log.cleaned_to],
+        }
+        for name, lines in columns.items():
+            path = directory.file(name)
+            data = encode_lines(lines)
+            if self._written.get(path) != data:
+                self._written[path] = data
+                yield path, data
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints, waiting for the disk."""
+        self.begin_checkpoint().run()
+
+    # Stopping
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of every log and directory. Closed clean, the next start opens nothing it is not asked for."""
+        with ThreadPoolExecutor(CLOSE_THREADS, "close") as pool:
+            for directory in self.all_directories:
+                if directory.offline is None and clean:
+                    self._close_clean(directory, pool)
+        for log in self._logs.values():
+            log.abandon()
+        for directory in self.all_directories:
+            directory.release()
+        self._logs.clear()
+
+    def _close_clean(self, directory: LogDirectory, pool: Executor) -> None:
+        logs = [log for log in self._logs.values() if log.directory is directory]
+        try:
+            jobs = [(log, job) for log in logs if log.opened and (job := log.begin_close()) is not None]
+            for (log, job), error in zip(jobs, pool.map(run_flush, (job for _, job in jobs)), strict=True):
+                log.finish_flush(job, error)
+            self._written.clear()
+            for path, data in self._checkpoints(directory, logs):
+                replace_file(self._disk, path, data, sync=True)
+            lines = summary.encode(log.summarise() for log in logs)
+            replace_file(self._disk, directory.file(SUMMARY), lines, sync=True)
+            directory.mark_clean()
+        except OSError as error:
+            directory.failed(error, "closing it")
+            self._log.error("close_unclean", path=directory.path, reason=said(error))
+        except KafkaStorageError as error:
+            self._log.error("close_unclean", path=directory.path, reason=str(error))
+
+    def directories(self) -> list[DirectoryState]:
+        """Every directory with the sizes of its logs."""
+        states: list[DirectoryState] = []
+        for directory in self.all_directories:
+            free, total = (0, 0) if directory.offline else self._disk.free_bytes(directory.path)
+            sizes = {log.tp: log.size_bytes for log in self._logs.values() if log.directory is directory}
+            states.append(
+                DirectoryState(
+                    path=directory.path, offline=directory.offline, free_bytes=free, total_bytes=total, sizes=sizes
+                )
+            )
+        return states
+
+
+def open_log(log: Log) -> Log:
+    log.open()
+    return log
+
+
+def run_flush(job: FlushJob) -> OSError | None:
+    try:
+        job.run()
+    except OSError as error:
+        return error
+    return None
+
+
+def format_topic_id(topic_id: TopicId) -> str:
+    """As Kafka writes it: base64 for URLs, unpadded."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def parse_topic_id(text: str) -> TopicId:
+    """The id that a partition's metadata file names; zero when it names none."""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "topic_id":
+            try:
+                found = base64.urlsafe_b64decode(value.strip() + "==")
+            except ValueError:
+                return TOPIC_ID_ZERO
+            return TopicId(found) if len(found) == len(TOPIC_ID_ZERO) else TOPIC_ID_ZERO
+    return TOPIC_ID_ZERO

@@ -1,0 +1,40 @@
+"""Files and directories that are out of use, and stay on the disk a while for whoever has them open."""
+
+import heapq
+
+from penstock.storage.disk import Disk
+from penstock.storage.segment_files import unlink_if_there
+
+
+class Trash:
+    """What is to be removed, and from when on. Filled and asked on the loop; emptied off it."""
+
+    __slots__ = ("_disk", "_due")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._due: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, path: str, due_ms: int) -> None:
+        heapq.heappush(self._due, (due_ms, path))
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """What may be removed now, handed over to whoever removes it."""
+        taken: list[str] = []
+        while self._due and self._due[0][0] <= now_ms:
+            taken.append(heapq.heappop(self._due)[1])
+        return taken
+
+    def remove(self, paths: list[str]) -> None:
+        """Remove for good. Off the loop: a large file takes its time. What is gone already is no matter."""
+        for path in paths:
+            if path.endswith(("-delete", "-future")):
+                try:
+                    self._disk.remove_tree(path)
+                except FileNotFoundError:
+                    continue
+            else:
+                unlink_if_there(self._disk, path)
