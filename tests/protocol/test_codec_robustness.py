@@ -17,28 +17,27 @@ UNKNOWN_TAG = varint_bytes(12345) + varint_bytes(3) + b"abc"
 GARBAGE_PER_VERSION = 30
 
 
-def samples(key: int) -> list[tuple[Any, int, str, bytes]]:
+def samples(key: int) -> list[tuple[Any, int, bytes]]:
     """A decoder, a version and the bytes of a full message, for each version and side."""
     module = our_module(key)
     return [
-        (getattr(module, f"decode_{side}"), version, side, kio_bytes(random_entities(key, version, side)[1]))
+        (getattr(module, f"decode_{side}"), version, kio_bytes(random_entities(key, version, side)[1]))
         for version, side in versions_and_sides(key)
     ]
 
 
 @pytest.mark.parametrize("key", APIS)
 def test_a_message_cut_at_any_byte_is_malformed(key: int) -> None:
-    for decode, version, side, encoded in samples(key):
+    for decode, version, encoded in samples(key):
         cuts = range(len(encoded)) if len(encoded) <= 200 else sorted(random.Random(7).sample(range(len(encoded)), 200))
         for cut in cuts:
             with pytest.raises(Malformed):
                 decode(encoded[:cut], 0, version)
-                pytest.fail(f"{side} version {version} cut at {cut} of {len(encoded)} was accepted")
 
 
 @pytest.mark.parametrize("key", APIS)
 def test_a_byte_too_many_is_malformed(key: int) -> None:
-    for decode, version, _, encoded in samples(key):
+    for decode, version, encoded in samples(key):
         with pytest.raises(Malformed, match="follow the message"):
             decode(encoded + b"\0", 0, version)
 
@@ -46,7 +45,7 @@ def test_a_byte_too_many_is_malformed(key: int) -> None:
 @pytest.mark.parametrize("key", APIS)
 def test_garbage_is_read_or_malformed_and_nothing_else(key: int) -> None:
     chance = random.Random(key)
-    for decode, version, _, encoded in samples(key):
+    for decode, version, encoded in samples(key):
         for _ in range(GARBAGE_PER_VERSION):
             broken = bytearray(encoded or b"\0")
             for _ in range(chance.choice((1, 1, 2, 8))):
@@ -137,7 +136,7 @@ def test_a_negative_length_other_than_null_is_malformed() -> None:
 
 
 def test_null_where_none_may_be_is_malformed() -> None:
-    with pytest.raises(Malformed, match="length -1"):
+    with pytest.raises(Malformed, match="null"):
         metadata.decode_request(b"\xff\xff\xff\xff", 0, 0)
     with pytest.raises(Malformed, match="null"):
         metadata.decode_request(b"\x00\x00\x00\x01\xff\xff", 0, 1)

@@ -1,0 +1,19 @@
+"""Which modules run as C and which as the Python they were written in."""
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+
+COMPILABLE = ("penstock.wire.record_loops",)
+"""What setup.py compiles where it finds a compiler."""
+
+
+def compiled_modules() -> dict[str, bool]:
+    """Each module that can be compiled, and whether it is here."""
+    return {name: _is_compiled(name) for name in COMPILABLE}
+
+
+def _is_compiled(name: str) -> bool:
+    spec = find_spec(name)
+    assert spec is not None, f"{name} is not there"
+    origin = spec.origin or ""
+    return any(origin.endswith(suffix) for suffix in EXTENSION_SUFFIXES)
