@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Compiled in place, so a change to one of them must reach the build.
-HOT := $(shell sed -n 's/^    "\(penstock[a-z_.]*\)",$$/\1/p' setup.py | sed 's|\.|/|g; s|^|src/|; s|$$|.py|')
+HOT := $(shell grep -o '"penstock\.[a-z_.]*"' setup.py | tr -d '"' | sed 's|\.|/|g; s|^|src/|; s|$$|.py|')
 INSTALLED := $(VENV)/.installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= ./penstock-data
