@@ -1,0 +1,229 @@
+"""Metadata (3) and DescribeCluster (60): who is in the cluster, and who leads what.
+
+Every version of both. A topic that is made because somebody asked for it is in the very answer to that request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.controller import Controller
+from penstock.cluster.live_config import LiveConfig
+from penstock.core.controller.records import BrokerEndpoint, BrokerState
+from penstock.core.controller.topics import NewTopic
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    InvalidRequest,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    MismatchedEndpointType,
+    ReplicaNotAvailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedEndpointType,
+)
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.topic import PartitionState, TopicState, check_topic_name
+from penstock.wire.api import describe_cluster as described
+from penstock.wire.api import metadata as gen
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Read, write, create, delete, alter, describe, and both of configs: all there is where nobody is checked."""
+
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+OPERATIONS_UNSAID = -(2**31)
+NO_BROKER = -1
+VERSION_LATEST = 13
+ENDPOINT_OF_BROKERS = 1
+ENDPOINT_OF_CONTROLLERS = 2
+
+
+class Cluster:
+    """Answers from the metadata image; makes missing topics where both sides allow it."""
+
+    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+        self._controller = controller
+        self._image = controller.image
+        self._config = config
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=3, versions=range(14), handle=self.metadata),
+            Api(key=60, versions=range(3), handle=self.describe_cluster),
+        )
+
+    def metadata(
+        self, context: RequestContext, request: gen.Request
+    ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
+        version = context.api_version
+        topics = request.topics
+        if topics is None or (version == 0 and not topics):
+            return self._answer(context, request, self._image.topics.values(), [])
+        if any(topic.name is None or topic.topic_id != TOPIC_ID_ZERO for topic in topics):
+            if version < 12 or any(topic.name is None and topic.topic_id == TOPIC_ID_ZERO for topic in topics):
+                return refused(topics)
+            return self._by_id(context, request, topics)
+        names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
+        missing = [name for name in names if name not in self._image.topics]
+        if missing and request.allow_auto_topic_creation and self._config.current.auto_create_topics_enable:
+            return self._create_and_answer(context, request, names, missing)
+        return self._by_name(context, request, names)
+
+    async def _create_and_answer(
+        self, context: RequestContext, request: gen.Request, names: Iterable[str], missing: list[str]
+    ) -> gen.Response:
+        wanted = [NewTopic(name=name) for name in missing if name_fault(name) is None]
+        if wanted:
+            # Where it fails, whoever asked learns that the topic is not there, and asks again.
+            with suppress(BrokerError):
+                await self._controller.create_topics(wanted)
+        return self._by_name(context, request, names)
+
+    def _by_name(self, context: RequestContext, request: gen.Request, names: Iterable[str]) -> gen.Response:
+        found: list[TopicState] = []
+        absent: list[gen.MetadataResponseTopic] = []
+        for name in names:
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                found.append(topic)
+            else:
+                error = name_fault(name) or UnknownTopicOrPartition()
+                absent.append(gen.MetadataResponseTopic(error_code=error.code, name=name))
+        return self._answer(context, request, found, absent)
+
+    def _by_id(
+        self, context: RequestContext, request: gen.Request, topics: list[gen.MetadataRequestTopic]
+    ) -> gen.Response:
+        """An id wins over a name beside it, and topics asked for by name alone are left out, as in Kafka."""
+        found: list[TopicState] = []
+        absent: list[gen.MetadataResponseTopic] = []
+        for topic_id in dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != TOPIC_ID_ZERO):
+            topic = self._image.topics_by_id.get(TopicId(topic_id))
+            if topic is not None:
+                found.append(topic)
+            else:
+                absent.append(gen.MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=topic_id))
+        return self._answer(context, request, found, absent)
+
+    def _answer(
+        self,
+        context: RequestContext,
+        request: gen.Request,
+        found: Iterable[TopicState],
+        absent: list[gen.MetadataResponseTopic],
+    ) -> gen.Response:
+        reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_UNSAID
+        topics = [
+            gen.MetadataResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.internal,
+                partitions=[reach.partition(partition) for partition in topic.partitions],
+                topic_authorized_operations=operations,
+            )
+            for topic in found
+        ]
+        brokers = [
+            gen.MetadataResponseBroker(node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack)
+            for broker, at in reach.endpoints
+        ]
+        return gen.Response(
+            brokers=brokers,
+            cluster_id=self._image.cluster_id,
+            controller_id=self._image.controller_id,
+            topics=topics + absent,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
+            ),
+        )
+
+    def describe_cluster(self, context: RequestContext, request: described.Request) -> described.Response:
+        if request.endpoint_type != ENDPOINT_OF_BROKERS:
+            return wrong_endpoint(request.endpoint_type)
+        reach = Reach(self._image.brokers.values(), context.connection.listener)
+        return described.Response(
+            cluster_id=self._image.cluster_id,
+            controller_id=self._image.controller_id,
+            brokers=[
+                described.DescribeClusterBroker(
+                    broker_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
+                )
+                for broker, at in reach.endpoints
+            ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
+            ),
+        )
+
+
+class Reach:
+    """The brokers as a client of one listener can reach them."""
+
+    def __init__(self, brokers: Iterable[BrokerState], listener: str, version: int = VERSION_LATEST) -> None:
+        self.endpoints: list[tuple[BrokerState, BrokerEndpoint]] = []
+        self._up: set[int] = set()
+        self._reachable: set[int] = set()
+        self._version = version
+        for broker in brokers:
+            self._up.add(broker.broker_id)
+            endpoint = broker.endpoint(listener)
+            if endpoint is not None:
+                self.endpoints.append((broker, endpoint))
+                self._reachable.add(broker.broker_id)
+
+    def partition(self, state: PartitionState) -> gen.MetadataResponsePartition:
+        up = self._up
+        replicas, isr, leader, error = list(state.replicas), list(state.isr), state.leader, 0
+        offline = [] if up.issuperset(state.replicas) else [broker for broker in replicas if broker not in up]
+        if leader not in self._reachable:
+            elsewhere = leader in up and self._version >= 6
+            error = ListenerNotFound.code if elsewhere else LeaderNotAvailable.code
+            leader = NO_BROKER
+        elif offline and self._version == 0:
+            # The first clients take every broker named here for one that is up.
+            error = ReplicaNotAvailable.code
+        if offline and self._version == 0:
+            replicas = [broker for broker in replicas if broker in up]
+            isr = [broker for broker in isr if broker in up]
+        return gen.MetadataResponsePartition(
+            error_code=error,
+            partition_index=state.index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=offline,
+        )
+
+
+def name_fault(name: str) -> BrokerError | None:
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        return error
+    return None
+
+
+def refused(topics: list[gen.MetadataRequestTopic]) -> gen.Response:
+    """A request that makes no sense as a whole: each topic is told so, and nothing else is said."""
+    return gen.Response(
+        topics=[
+            gen.MetadataResponseTopic(error_code=InvalidRequest.code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in topics
+        ],
+        error_code=InvalidRequest.code,
+    )
+
+
+def wrong_endpoint(endpoint_type: int) -> described.Response:
+    if endpoint_type == ENDPOINT_OF_CONTROLLERS:
+        error: BrokerError = MismatchedEndpointType(
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+    else:
+        error = UnsupportedEndpointType(f"Unsupported endpoint type {endpoint_type}")
+    return described.Response(error_code=error.code, error_message=error.wire_message)

@@ -1,0 +1,204 @@
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version.
+
+Topics and brokers have settings here. Groups and client metrics have none yet: they are described as empty and cannot
+be changed. Levels of loggers cannot be set from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.controller import Controller
+from penstock.cluster.live_config import LiveConfig
+from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_topic
+from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
+from penstock.core.controller.records import ALL_BROKERS
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
+from penstock.model.topic import check_topic_name
+from penstock.wire.api import alter_configs as replaced
+from penstock.wire.api import describe_configs as gen
+from penstock.wire.api import incremental_alter_configs as stepped
+from penstock.wire.api import list_config_resources as listed
+
+TYPES_LISTED = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
+
+
+class Configs:
+    """Tells settings with their sources, and hands changes to the controller."""
+
+    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+        self._controller = controller
+        self._image = controller.image
+        self._config = config
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=32, versions=range(1, 5), handle=self.describe_configs),
+            Api(key=33, versions=range(3), handle=self.alter_configs),
+            Api(key=44, versions=range(2), handle=self.incremental_alter_configs),
+            Api(key=74, versions=range(2), handle=self.list_config_resources),
+        )
+
+    def describe_configs(self, context: RequestContext, request: gen.Request) -> gen.Response:
+        return gen.Response(results=[self._describe(resource, request) for resource in request.resources])
+
+    def _describe(self, resource: gen.DescribeConfigsResource, request: gen.Request) -> gen.DescribeConfigsResult:
+        result = gen.DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        # An empty list of keys asks for all of them, like none at all.
+        names = resource.configuration_keys or None
+        try:
+            entries = self._entries(resource.resource_type, resource.resource_name, names)
+        except BrokerError as error:
+            result.error_code = error.code
+            # Kafka has no words for a missing topic here.
+            result.error_message = "" if isinstance(error, UnknownTopicOrPartition) else error.wire_message
+            return result
+        result.configs = [
+            described(entry, synonyms=request.include_synonyms, documentation=request.include_documentation)
+            for entry in entries
+        ]
+        return result
+
+    def _entries(self, resource_type: int, name: str, names: list[str] | None) -> list[Entry]:
+        match resource_type:
+            case ResourceType.TOPIC:
+                check_topic_name(name)
+                topic = self._image.topics.get(name)
+                if topic is None:
+                    raise UnknownTopicOrPartition()
+                return describe_topic(topic.configs, self._config.current, names)
+            case ResourceType.BROKER:
+                if not name:
+                    return describe_dynamic_defaults(self._config.current, names)
+                self._check_this_broker(name, f"{self._config.current.broker_id} or empty string,")
+                return describe_broker(self._config.current, names)
+            case ResourceType.BROKER_LOGGER:
+                if not name:
+                    raise InvalidRequest("Broker id must not be empty")
+                self._check_this_broker(name, str(self._config.current.broker_id))
+                return []
+            case ResourceType.CLIENT_METRICS:
+                if not name:
+                    raise InvalidRequest("Client metrics subscription name must not be empty")
+                return []
+            case ResourceType.GROUP:
+                if not name:
+                    raise InvalidRequest("Group name must not be empty")
+                return []
+            case _:
+                raise InvalidRequest()
+
+    def _check_this_broker(self, name: str, expected: str) -> None:
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+        if broker_id != self._config.current.broker_id:
+            raise InvalidRequest(f"Unexpected broker id, expected {expected} but received {name}")
+
+    async def alter_configs(self, context: RequestContext, request: replaced.Request) -> replaced.Response:
+        changes = [
+            ConfigChange(
+                resource_type=resource.resource_type,
+                name=resource.resource_name,
+                steps=tuple(SettingStep(name=c.name, step=Step.SET, value=c.value) for c in resource.configs),
+                replace_all=True,
+            )
+            for resource in request.resources
+        ]
+        outcomes = await self._change(changes, validate_only=request.validate_only)
+        return replaced.Response(
+            responses=[
+                replaced.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=change.resource_type,
+                    resource_name=change.name,
+                )
+                for change, (code, message) in zip(changes, outcomes, strict=True)
+            ]
+        )
+
+    async def incremental_alter_configs(self, context: RequestContext, request: stepped.Request) -> stepped.Response:
+        changes = [
+            ConfigChange(
+                resource_type=resource.resource_type,
+                name=resource.resource_name,
+                steps=tuple(SettingStep(name=c.name, step=c.config_operation, value=c.value) for c in resource.configs),
+            )
+            for resource in request.resources
+        ]
+        outcomes = await self._change(changes, validate_only=request.validate_only)
+        return stepped.Response(
+            responses=[
+                stepped.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=change.resource_type,
+                    resource_name=change.name,
+                )
+                for change, (code, message) in zip(changes, outcomes, strict=True)
+            ]
+        )
+
+    async def _change(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[tuple[int, str | None]]:
+        try:
+            outcomes = await self._controller.change_configs(changes, validate_only=validate_only)
+        except BrokerError as error:
+            return [(error.code, error.wire_message)] * len(changes)
+        return [
+            (outcome.code, outcome.wire_message) if isinstance(outcome, BrokerError) else (0, None)
+            for outcome in outcomes
+        ]
+
+    def list_config_resources(self, context: RequestContext, request: listed.Request) -> listed.Response:
+        wanted: Sequence[int] = request.resource_types or TYPES_LISTED
+        if context.api_version == 0:
+            wanted = (ResourceType.CLIENT_METRICS,)
+        resources: list[listed.ConfigResource] = []
+        for resource_type in dict.fromkeys(wanted):
+            if resource_type not in TYPES_LISTED:
+                return listed.Response(error_code=UnsupportedVersion.code)
+            resources += [
+                listed.ConfigResource(resource_name=name, resource_type=resource_type)
+                for name in self._named(resource_type)
+            ]
+        return listed.Response(config_resources=resources)
+
+    def _named(self, resource_type: int) -> list[str]:
+        match resource_type:
+            case ResourceType.TOPIC:
+                return list(self._image.topics)
+            case ResourceType.BROKER:
+                default = [""] if ALL_BROKERS in self._image.broker_configs else []
+                return default + [str(broker) for broker in self._image.brokers]
+            case ResourceType.BROKER_LOGGER:
+                return [str(broker) for broker in self._image.brokers]
+            case _:
+                return []
+
+
+def described(entry: Entry, *, synonyms: bool, documentation: bool) -> gen.DescribeConfigsResourceResult:
+    return gen.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            gen.DescribeConfigsSynonym(name=origin.name, value=origin.value, source=origin.source)
+            for origin in entry.origins
+        ]
+        if synonyms
+        else [],
+        config_type=entry.kind,
+        documentation=entry.doc if documentation else None,
+    )

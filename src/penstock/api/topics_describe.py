@@ -1,0 +1,113 @@
+"""DescribeTopicPartitions (75), v0: topics a page at a time, in the order of their names.
+
+A page ends when it holds as many partitions as the client and the broker allow; the cursor says where the next one
+starts. There are no eligible leader replicas here, so both lists of them are empty.
+"""
+
+from __future__ import annotations
+
+from penstock.api.cluster import TOPIC_OPERATIONS, Reach, name_fault
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.controller import Controller
+from penstock.cluster.live_config import LiveConfig
+from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition
+from penstock.model.topic import PartitionState, TopicState
+from penstock.wire.api import describe_topic_partitions as gen
+
+
+class TopicsDescribe:
+    """Answers from the metadata image."""
+
+    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+        self._image = controller.image
+        self._config = config
+
+    def apis(self) -> tuple[Api, ...]:
+        return (Api(key=75, versions=range(1), handle=self.describe_topic_partitions),)
+
+    def describe_topic_partitions(self, context: RequestContext, request: gen.Request) -> gen.Response:
+        names = {topic.name for topic in request.topics} or set(self._image.topics)
+        cursor = request.cursor
+        if cursor is not None:
+            # A cursor into a list of names must be one of them.
+            strange = bool(request.topics) and cursor.topic_name not in names
+            if strange or cursor.partition_index < 0:
+                return refused(request)
+            names = {name for name in names if name >= cursor.topic_name}
+        page = Page(
+            Reach(self._image.brokers.values(), context.connection.listener),
+            # At least one, or a client that asks for none would turn the same page for ever.
+            room=max(1, min(request.response_partition_limit, self._config.current.max_request_partition_size_limit)),
+        )
+        for name in sorted(names):
+            first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            topic = self._image.topics.get(name)
+            if topic is None:
+                page.missing(name)
+            elif not page.add(topic, first):
+                break
+        return gen.Response(topics=page.topics, next_cursor=page.next_cursor)
+
+
+class Page:
+    """One answer being filled."""
+
+    def __init__(self, reach: Reach, *, room: int) -> None:
+        self.topics: list[gen.DescribeTopicPartitionsResponseTopic] = []
+        self.next_cursor: gen.Cursor | None = None
+        self._reach = reach
+        self._room = room
+
+    def missing(self, name: str) -> None:
+        error = name_fault(name) or UnknownTopicOrPartition()
+        self.topics.append(
+            gen.DescribeTopicPartitionsResponseTopic(
+                error_code=error.code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+            )
+        )
+
+    def add(self, topic: TopicState, first: int) -> bool:
+        """Take as much of a topic as there is room for; False when the page is full."""
+        if self._room == 0:
+            self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=first)
+            return False
+        shown = topic.partitions[first : first + self._room]
+        self._room -= len(shown)
+        self.topics.append(
+            gen.DescribeTopicPartitionsResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.internal,
+                partitions=[self._partition(partition) for partition in shown],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        after = first + len(shown)
+        if after < len(topic.partitions):
+            self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=after)
+            return False
+        return True
+
+    def _partition(self, state: PartitionState) -> gen.DescribeTopicPartitionsResponsePartition:
+        seen = self._reach.partition(state)
+        return gen.DescribeTopicPartitionsResponsePartition(
+            error_code=seen.error_code,
+            partition_index=seen.partition_index,
+            leader_id=seen.leader_id,
+            leader_epoch=seen.leader_epoch,
+            replica_nodes=seen.replica_nodes,
+            isr_nodes=seen.isr_nodes,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=seen.offline_replicas,
+        )
+
+
+def refused(request: gen.Request) -> gen.Response:
+    """A cursor that cannot be: every topic asked for is told so."""
+    return gen.Response(
+        topics=[
+            gen.DescribeTopicPartitionsResponseTopic(error_code=InvalidRequest.code, name=topic.name)
+            for topic in request.topics
+        ]
+    )

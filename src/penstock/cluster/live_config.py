@@ -1,0 +1,57 @@
+"""A broker's settings while it runs: those of its start, under those the cluster has been given since."""
+
+from collections.abc import Callable, Mapping
+
+from penstock.cluster.catalog import Catalog
+from penstock.config.broker import BROKER_KEYS, BrokerConfig
+from penstock.core.controller.image import ImageDelta, MetadataImage
+from penstock.core.controller.records import ALL_BROKERS
+from penstock.model.generated_errors import InvalidConfig
+
+Listener = Callable[[BrokerConfig, BrokerConfig], None]
+
+
+class LiveConfig:
+    """The settings in force. Whoever keeps a value of its own from them listens for changes."""
+
+    def __init__(self, started_with: BrokerConfig) -> None:
+        self.current = started_with
+        self._started_with = started_with
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call with the settings before and after a change, when `current` has changed."""
+        self._listeners.append(listener)
+
+    def follow(self, catalog: Catalog) -> None:
+        """Take over what the cluster says now, and whatever it will say.
+
+        Follow before others listen to the catalog: what they do about a topic depends on these settings.
+        """
+        self._take(catalog.image)
+        catalog.listen(lambda delta: self._apply(catalog.image, delta))
+
+    def _apply(self, image: MetadataImage, delta: ImageDelta) -> None:
+        if delta.broker_configs & {ALL_BROKERS, str(self.current.broker_id)}:
+            before = self.current
+            self._take(image)
+            for listener in self._listeners:
+                listener(before, self.current)
+
+    def _take(self, image: MetadataImage) -> None:
+        own = str(self._started_with.broker_id)
+        cluster, broker = readable(image.broker_settings(ALL_BROKERS)), readable(image.broker_settings(own))
+        self.current = self._started_with.with_dynamic(cluster=cluster, broker=broker)
+
+
+def readable(settings: Mapping[str, str]) -> dict[str, str]:
+    """What this version understands: a setting stored by a later one must not keep the broker from starting."""
+    known: dict[str, str] = {}
+    for name, text in settings.items():
+        try:
+            if name in BROKER_KEYS:
+                BROKER_KEYS[name].read(text)
+                known[name] = text
+        except InvalidConfig:
+            continue
+    return known
