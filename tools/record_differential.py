@@ -23,14 +23,6 @@ from differential.scenarios import FAMILIES
 from differential.script import Target, look_at, play
 from penstock.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 
-SETTINGS = {
-    "num.partitions": "1",
-    "default.replication.factor": "1",
-    "auto.create.topics.enable": "true",
-    "log.retention.ms": str(14 * 24 * 3600 * 1000),
-}
-"""Kafka told to do what penstock does by default."""
-
 
 def play_family(family: str, target: Target) -> recording.Recorded:
     played: recording.Recorded = {}
@@ -77,7 +69,7 @@ def main() -> None:
     if chosen.bootstrap:
         run(families, look_at(chosen.bootstrap, prefix=f"{time.time_ns():x}."), check=chosen.check)
         return
-    with ApacheKafka(properties=SETTINGS) as kafka:
+    with ApacheKafka() as kafka:
         run(families, look_at(kafka.bootstrap), check=chosen.check)
 
 

@@ -71,6 +71,7 @@ IDENTITY_FIELDS = (
 )
 """Kafka answers many lists in the order of a hash table: lists are compared as sets of these fields."""
 ORDERED_LISTS = frozenset({"synonyms", "records", "aborted_transactions"})
+LOWEST_TIME = re.compile(r"-92233\d{14}\b")
 BROKER_TIME = re.compile(r"\b1[7-9]\d{11}\b")
 TEXT_SHOWN_MAX = 300
 
@@ -78,7 +79,8 @@ TEXT_SHOWN_MAX = 300
 class Tokens:
     """What one run of a scenario knows about the names and ids in its answers."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, bootstrap: str, broker_id: int) -> None:
+        self.bootstrap = bootstrap
         self.broker_id = broker_id
         self._names: dict[str, str] = {}
         self._topic_ids: dict[str, str] = {}
@@ -98,6 +100,7 @@ class Tokens:
             value = value.replace(name, f"<{self._names[name]}>")
         for topic_id, token in self._topic_ids.items():
             value = value.replace(topic_id, token).replace(kafka_form(topic_id), token)
+        value = LOWEST_TIME.sub("<now - forever>", value.replace(self.bootstrap, "<address>"))
         value = BROKER_TIME.sub(lambda match: "<now>" if int(match[0]) > NOW_MS_MIN else match[0], value)
         return value if len(value) <= TEXT_SHOWN_MAX or " " in value else f"{value[:16]}... of {len(value)}"
 
@@ -134,7 +137,9 @@ def normalise(answer: dict[str, Any], tokens: Tokens, *, own_only: bool) -> dict
 def _normal(field: str, value: Any, tokens: Tokens, own_only: bool) -> Any:
     match value:
         case dict():
-            if "crc" in value and value["crc"] != "wrong" and value["max_timestamp"] > NOW_MS_MIN:
+            if value.get("crc", "wrong") != "wrong" and (
+                value["max_timestamp"] > NOW_MS_MIN or value["producer_id"] >= 0
+            ):
                 value = value | {"crc": "<right>"}
             return {name: _normal(name, item, tokens, own_only) for name, item in value.items()}
         case list() if field == "api_keys":
@@ -158,6 +163,8 @@ def _api_name(key: int) -> str:
 def _leaf(field: str, value: Any, tokens: Tokens) -> Any:
     if field in WHOLE_FIELDS:
         return value if value is None or value == "" or value == 0 or value == -1 else WHOLE_FIELDS[field]
+    if field in NAME_FIELDS and value == str(tokens.broker_id):
+        return "<broker>"
     if field in BROKER_FIELDS and value == tokens.broker_id and not isinstance(value, bool):
         return "<broker>"
     if field in TIME_FIELDS and isinstance(value, int) and value > NOW_MS_MIN:

@@ -111,7 +111,7 @@ class Run:
         self.version = version
         self.target = target
         self.answers: Answers = {}
-        self.tokens = Tokens(target.broker_id)
+        self.tokens = Tokens(target.bootstrap, target.broker_id)
         self._connection: Connection | None = None
 
     def close(self) -> None:
@@ -204,13 +204,15 @@ class Run:
         self.tokens.add_name(name, token)
         return name
 
-    def topic(self, token: str = "a", *, partitions: int = 1, **configs: str) -> Topic:
+    def topic(self, token: str = "a", *, partitions: int = 1, plain: bool = False, **configs: str) -> Topic:
         """A topic that is ready to use; an underscore in a config's name stands for a dot.
 
-        Nothing expires from it unless told: the script's timestamps are years old.
+        Nothing expires from it unless it is plain: the script's timestamps are years old.
         """
         name = self.name(token)
-        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        settings = ({} if plain else {"retention.ms": "-1"}) | {
+            key.replace("_", "."): value for key, value in configs.items()
+        }
         created = self.do(
             *CREATE_TOPICS,
             {

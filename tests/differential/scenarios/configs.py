@@ -21,7 +21,6 @@ SOME_BROKER_KEYS = [
     "group.initial.rebalance.delay.ms",
     "log.cleaner.delete.retention.ms",
     "log.cleanup.policy",
-    "log.dirs",
     "log.flush.interval.messages",
     "log.index.interval.bytes",
     "log.message.timestamp.type",
@@ -57,11 +56,11 @@ def of(kind: int, name: str, keys: list[str] | None = None) -> dict[str, Any]:
 
 
 def topic_by_default(run: Run) -> None:
-    run.ask("all", describe(of(TOPIC, run.topic().name)))
+    run.ask("all", describe(of(TOPIC, run.topic(plain=True).name)))
 
 
 def topic_with_synonyms(run: Run) -> None:
-    topic = run.topic(segment_bytes="2000000", cleanup_policy="compact")
+    topic = run.topic(plain=True, segment_bytes="2000000", cleanup_policy="compact")
     run.ask("all", describe(of(TOPIC, topic.name), synonyms=True))
 
 
@@ -90,7 +89,6 @@ def the_same_topic_twice(run: Run) -> None:
 
 def broker_some_keys(run: Run) -> None:
     me = str(run.target.broker_id)
-    run.tokens.add_name(me, "broker")
     run.ask("plain", describe(of(BROKER, me, SOME_BROKER_KEYS)))
     run.ask("with synonyms", describe(of(BROKER, me, SOME_BROKER_KEYS), synonyms=True))
 
@@ -107,8 +105,6 @@ def broker_of_another(run: Run) -> None:
 
 
 def broker_loggers(run: Run) -> None:
-    me = str(run.target.broker_id)
-    run.tokens.add_name(me, "broker")
     run.ask("of another", describe(of(BROKER_LOGGER, "99")))
     run.ask("of none", describe(of(BROKER_LOGGER, "")))
 

@@ -168,7 +168,6 @@ def no_steps(run: Run) -> None:
 def broker_validated_only(run: Run) -> None:
     """Broker configs are changed only in words, for the broker serves the other scenarios too."""
     me = str(run.target.broker_id)
-    run.tokens.add_name(me, "broker")
     for label, key, value in (
         ("dynamic", "log.cleaner.delete.retention.ms", "86400001"),
         ("read only", "node.id", "5"),

@@ -6,6 +6,8 @@ from typing import Any
 
 from differential.script import Body, Run, scenarios
 
+from .idempotence import producer
+
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
@@ -65,6 +67,7 @@ def init(**fields: Any) -> Body:
 
 
 def producer_new(run: Run) -> None:
+    producer(run)
     first = run.ask("first", init())
     second = run.ask("second", init())
     run.record("ids", {"grow": second["producer_id"] > first["producer_id"]})
@@ -72,6 +75,7 @@ def producer_new(run: Run) -> None:
 
 def producer_again(run: Run) -> None:
     """An id and epoch without a transaction: the epoch is raised, or a new id given."""
+    producer(run)
     first = run.ask("first", init())
     run.ask("same epoch", init(producer_id=first["producer_id"], producer_epoch=0))
     run.ask("epoch 5", init(producer_id=first["producer_id"], producer_epoch=5))
@@ -80,6 +84,7 @@ def producer_again(run: Run) -> None:
 
 
 def producer_fields_that_do_not_fit(run: Run) -> None:
+    producer(run)
     run.ask("id without epoch", init(producer_id=5))
     run.ask("epoch without id", init(producer_epoch=5))
     run.ask("negative id", init(producer_id=-3, producer_epoch=-3))
