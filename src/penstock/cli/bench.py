@@ -137,6 +137,7 @@ def latency(
     topic: TopicArgument,
     rate: Annotated[int, typer.Option("--rate", "-r", min=1, help="Records per second.")] = 1_000,
     seconds: Annotated[int, typer.Option("--seconds", "-t", min=1, help="For how long.")] = 10,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Seconds before that do not count.")] = 2,
     size: SizeOption = 100,
     acks: AcksOption = Acks.LEADER,
     linger_ms: LingerOption = 0,
@@ -156,8 +157,9 @@ def latency(
     spans = resolve(PositionRange(start=End()), admin.bounds(topic, indexes), follow=True)
     sys.setswitchinterval(SWITCH_SECONDS)
     with Reader(where, topic, spans, fetch_wait_max_ms=500) as reader:
-        pacer = Pacer(where, topic, rate=rate, count=rate * seconds, size=size, acks=acks, linger_ms=linger_ms)
-        outcome = read_latencies(reader, pacer, topic)
+        count = rate * (warmup + seconds)
+        pacer = Pacer(where, topic, rate=rate, count=count, size=size, acks=acks, linger_ms=linger_ms)
+        outcome = read_latencies(reader, pacer, topic, skip=rate * warmup)
     show(output, outcome)
 
 
@@ -200,28 +202,30 @@ class Pacer:
             self._sender.send(self._topic, STAMP.pack(due) + padding)
 
 
-def read_latencies(reader: Reader, pacer: Pacer, topic: str) -> Outcome:
-    """Read what the pacer sends until all is there."""
+def read_latencies(reader: Reader, pacer: Pacer, topic: str, *, skip: int) -> Outcome:
+    """Read what the pacer sends until all is there; the first `skip` records warm everything up and do not count."""
     clock = SystemClock()
     latencies = Latencies()
     began = last = clock.monotonic()
+    seen = 0
     pacer.start()
     with progress("measuring", pacer.count) as bar:
         for batch in reader.batches():
             now = clock.monotonic()
             for message in batch:
-                latencies.add(now - STAMP.unpack_from(message.value())[0])
+                seen += 1
+                if seen > skip:
+                    latencies.add(now - STAMP.unpack_from(message.value())[0])
             if batch:
                 last = now
-            bar.advance(len(latencies))
-            if len(latencies) >= pacer.count:
+                began = now if seen <= skip else began
+            bar.advance(seen)
+            if seen >= pacer.count:
                 break
             if pacer.failed is not None:
                 raise pacer.failed
             if not pacer.alive and now - last > DRAIN_SECONDS_MAX:
-                raise Failure(
-                    f"only {len(latencies)} of {pacer.count} records came back", "is another reader truncating?"
-                )
+                raise Failure(f"only {seen} of {pacer.count} records came back", "is the topic being truncated?")
     return Outcome(
         work="latency",
         topic=topic,
@@ -235,6 +239,7 @@ def read_latencies(reader: Reader, pacer: Pacer, topic: str) -> Outcome:
 def make_topic(admin: Admin, topic: str, partitions: int) -> None:
     if all(each.name != topic for each in admin.topics()):
         admin.create(topic, partitions=partitions, replicas=-1, configs={})
+        admin.described_when_led(topic)
 
 
 def random_payloads(size: int) -> list[bytes]:

@@ -23,8 +23,6 @@ app = typer.Typer(
     help="Show and change the settings of topics and brokers.", no_args_is_help=True, add_completion=False
 )
 
-ALL_BROKERS = "default"
-
 
 class Entity(StrEnum):
     """What has settings."""
@@ -34,9 +32,7 @@ class Entity(StrEnum):
 
 
 EntityArgument = Annotated[Entity, typer.Argument(help="What has the settings.")]
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A topic's name, a broker's id, or `default` for all brokers.")
-]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A topic's name or a broker's id.")]
 
 
 @app.command()
@@ -50,7 +46,8 @@ def describe(
     properties: PropertyOption = None,
 ) -> None:
     """Show settings, their values and where these come from."""
-    found = Admin(connection(bootstrap, properties)).configs(resource(entity, name))
+    target = resource(entity, name)
+    found = Admin(connection(bootstrap, properties)).configs(target)
     shown = [each for each in found if (each.name in key if key else everything or not each.default)]
     rows = [(each.name, "(hidden)" if each.sensitive else each.value, each.source, each.read_only) for each in shown]
     show_rows(output, ("key", "value", "source", "read_only"), rows)
@@ -82,16 +79,12 @@ def unset(
     properties: PropertyOption = None,
 ) -> None:
     """Put settings back to their defaults."""
-    Admin(connection(bootstrap, properties)).alter(resource(entity, name), put={}, remove=keys)
+    target = resource(entity, name)
+    Admin(connection(bootstrap, properties)).alter(target, put={}, remove=keys)
     show_done(output, f"unset {', '.join(keys)} of {entity} {name}", {"entity": entity, "name": name, "unset": keys})
 
 
 def resource(entity: Entity, name: str) -> Resource:
-    """A broker by its id, or the defaults of all brokers, which have no id."""
-    if entity is Entity.TOPIC:
-        return Resource(kind="topic", name=name)
-    if name == ALL_BROKERS:
-        return Resource(kind="broker", name="")
-    if not name.isascii() or not name.isdigit():
-        raise typer.BadParameter(f"{name!r} is not a broker id; `{ALL_BROKERS}` stands for all brokers")
-    return Resource(kind="broker", name=name)
+    if entity is Entity.BROKER and not (name.isascii() and name.isdigit()):
+        raise typer.BadParameter(f"{name!r} is not a broker id, which is a number", param_hint="NAME")
+    return Resource(kind=entity.value, name=name)

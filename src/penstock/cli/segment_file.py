@@ -109,7 +109,7 @@ def index_entries(path: Path, data: memoryview, entry: Struct) -> Iterator[tuple
     whole = len(data) - len(data) % entry.size
     for position in range(0, whole, entry.size):
         first, second = entry.unpack_from(data, position)
-        if position and first == 0 and second == 0 and _zeros(data, position):
+        if first == 0 and second == 0 and _zeros(data, position):
             return
         yield position, first, second
     if whole != len(data):
@@ -158,8 +158,6 @@ def _verify_index(path: Path, places: Sequence[tuple[int, BatchHeader]]) -> None
         for position, relative, target in index_entries(path, data, INDEX_ENTRY):
             header = at.get(target)
             offset = base + relative
-            if not places and not relative and not target:
-                return
             if header is None:
                 raise Bad(path, position, f"offset {offset} points at byte {target} of the log, where no batch begins")
             if not header.base_offset <= offset <= header.last_offset:
@@ -181,8 +179,6 @@ def _verify_time_index(path: Path, places: Sequence[tuple[int, BatchHeader]]) ->
     with mapped(path) as data:
         for position, timestamp_ms, relative in index_entries(path, data, TIME_ENTRY):
             offset = base + relative
-            if not places and not relative and timestamp_ms <= 0:
-                return
             if not base <= offset < max(end, base + 1):
                 raise Bad(path, position, f"offset {offset} is not in the segment, which ends at {end}")
             if (timestamp_ms, offset) < before:

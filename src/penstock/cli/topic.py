@@ -57,7 +57,7 @@ def create(
         show_done(output, f"{topic} is there already", {"topic": topic, "created": False})
         return
     admin.create(topic, partitions=partitions or BROKER_DEFAULT, replicas=replicas or BROKER_DEFAULT, configs=settings)
-    made = admin.describe(topic)
+    made = admin.described_when_led(topic)
     facts = {"topic": topic, "created": True, "id": made.topic_id, "partitions": len(made.partitions)}
     show_done(output, f"created {topic} with {len(made.partitions)} partitions", facts)
 

@@ -14,7 +14,7 @@ def version(output: OutputOption = OutputFormat.TABLE) -> None:
     from penstock.client.library import kafka
     from penstock.wire.build import compiled_modules
 
-    compiled = sorted(compiled_modules())
+    compiled = [name for name, yes in compiled_modules().items() if yes]
     facts = {
         "penstock": __version__,
         "python": platform.python_version(),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from time import sleep
 from typing import Any
 
 from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
@@ -13,6 +14,8 @@ from penstock.client.library import kafka, kafka_admin
 from penstock.client.positions import Bounds
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+SETTLE_TRIES = 100
+SETTLE_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +55,13 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What has settings: a topic by name, or a broker by id; an empty broker id is the default for all brokers."""
+    """What has settings: a topic by name, or a broker by id."""
 
     kind: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}".strip()
+        return f"{self.kind} {self.name}"
 
 
 class Admin:
@@ -94,11 +97,7 @@ class Admin:
 
     def describe(self, name: str) -> TopicInfo:
         """One topic with its id; unknown names are an error and are not created."""
-        try:
-            futures = self._client.describe_topics(kafka().TopicCollection([name]), request_timeout=self._seconds_max)
-        except ValueError as error:
-            raise ClientError(f"topic {name!r}: {error}") from error
-        found = self._one(futures, f"topic {name}")
+        found = self._one(f"topic {name}", self._client.describe_topics, kafka().TopicCollection([name]))
         partitions = tuple(
             PartitionInfo(
                 partition=each.id,
@@ -117,25 +116,35 @@ class Admin:
         topic = kafka_admin().NewTopic(
             name, num_partitions=partitions, replication_factor=replicas, config=dict(configs)
         )
-        self._one(self._client.create_topics([topic], request_timeout=self._seconds_max), f"cannot create topic {name}")
+        self._one(f"cannot create topic {name}", self._client.create_topics, [topic])
+
+    def described_when_led(self, name: str) -> TopicInfo:
+        """A topic just made, once its partitions have leaders: brokers hear of it a moment after the controller."""
+        for _ in range(SETTLE_TRIES):
+            try:
+                found = self.describe(name)
+            except ClientError as error:
+                if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+            else:
+                if all(each.leader >= 0 for each in found.partitions):
+                    return found
+            sleep(SETTLE_PAUSE_SECONDS)
+        return self.describe(name)
 
     def delete(self, name: str) -> None:
-        futures = self._client.delete_topics([name], request_timeout=self._seconds_max)
-        self._one(futures, f"cannot delete topic {name}")
+        self._one(f"cannot delete topic {name}", self._client.delete_topics, [name])
 
     def grow(self, name: str, partitions: int) -> None:
         """Up to so many partitions in all."""
-        futures = self._client.create_partitions(
-            [kafka_admin().NewPartitions(name, partitions)], request_timeout=self._seconds_max
-        )
-        self._one(futures, f"cannot grow topic {name} to {partitions} partitions")
+        wanted = kafka_admin().NewPartitions(name, partitions)
+        doing = f"cannot grow topic {name} to {partitions} partitions"
+        self._one(doing, self._client.create_partitions, [wanted])
 
     def configs(self, resource: Resource) -> tuple[ConfigValue, ...]:
         """Every setting of a topic or broker, by name."""
         wanted = kafka_admin().ConfigResource(resource.kind, resource.name)
-        found = self._one(
-            self._client.describe_configs([wanted], request_timeout=self._seconds_max), f"cannot describe {resource}"
-        )
+        found = self._one(f"cannot describe {resource}", self._client.describe_configs, [wanted])
         return tuple(
             ConfigValue(
                 name=entry.name,
@@ -149,23 +158,18 @@ class Admin:
 
     def alter(self, resource: Resource, *, put: Mapping[str, str], remove: Iterable[str]) -> None:
         """Set some settings and put others back to their defaults; those not named stay as they are."""
-        changes = [
-            kafka_admin().ConfigEntry(name, value, incremental_operation=kafka_admin().AlterConfigOpType.SET)
-            for name, value in put.items()
-        ]
-        changes += [
-            kafka_admin().ConfigEntry(name, None, incremental_operation=kafka_admin().AlterConfigOpType.DELETE)
-            for name in remove
-        ]
+        entry, change = kafka_admin().ConfigEntry, kafka_admin().AlterConfigOpType
+        changes = [entry(name, value, incremental_operation=change.SET) for name, value in put.items()]
+        changes += [entry(name, None, incremental_operation=change.DELETE) for name in remove]
         target = kafka_admin().ConfigResource(resource.kind, resource.name, incremental_configs=changes)
-        futures = self._client.incremental_alter_configs([target], request_timeout=self._seconds_max)
-        self._one(futures, f"cannot change {resource}")
+        self._one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
 
     def bounds(self, topic: str, partitions: Sequence[int], times: Iterable[int] = ()) -> dict[int, Bounds]:
         """What each partition holds, and the offsets at the given timestamps."""
-        starts = self._offsets(topic, partitions, kafka_admin().OffsetSpec.earliest())
-        ends = self._offsets(topic, partitions, kafka_admin().OffsetSpec.latest())
-        at = {time: self._offsets(topic, partitions, kafka_admin().OffsetSpec.for_timestamp(time)) for time in times}
+        spec = kafka_admin().OffsetSpec
+        starts = self._offsets(topic, partitions, spec.earliest())
+        ends = self._offsets(topic, partitions, spec.latest())
+        at = {time: self._offsets(topic, partitions, spec.for_timestamp(time)) for time in times}
         return {
             index: Bounds(
                 start=starts[index], end=ends[index], by_time={time: found[index] for time, found in at.items()}
@@ -176,15 +180,13 @@ class Admin:
     def truncate(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset of each partition; the new starts."""
         wanted = [kafka().TopicPartition(topic, index, offset) for index, offset in before.items()]
-        futures = self._client.delete_records(wanted, request_timeout=self._seconds_max)
-        doing = f"cannot truncate topic {topic}"
-        return {each.partition: self._result(future, doing).low_watermark for each, future in futures.items()}
+        found = self._all(f"cannot truncate topic {topic}", self._client.delete_records, wanted)
+        return {each.partition: result.low_watermark for each, result in found.items()}
 
     def _offsets(self, topic: str, partitions: Sequence[int], spec: Any) -> dict[int, int]:
         wanted = {kafka().TopicPartition(topic, index): spec for index in partitions}
-        futures = self._client.list_offsets(wanted, request_timeout=self._seconds_max)
-        doing = f"cannot list offsets of topic {topic}"
-        return {each.partition: self._result(future, doing).offset for each, future in futures.items()}
+        found = self._all(f"cannot list offsets of topic {topic}", self._client.list_offsets, wanted)
+        return {each.partition: result.offset for each, result in found.items()}
 
     def _metadata(self) -> Any:
         try:
@@ -194,14 +196,17 @@ class Admin:
             cause.hint = "something listens there, but is it a Kafka broker, and does it want TLS or a login?"
             raise cause from error
 
-    def _one(self, futures: Mapping[Any, Future[Any]], doing: str) -> Any:
+    def _one(self, doing: str, call: Callable[..., dict[Any, Future[Any]]], wanted: Any) -> Any:
         """The result of a call about one thing."""
-        assert len(futures) == 1, f"{doing}: {len(futures)} answers"
-        return self._result(next(iter(futures.values())), doing)
+        found = self._all(doing, call, wanted)
+        assert len(found) == 1, f"{doing}: {len(found)} answers"
+        return next(iter(found.values()))
 
-    def _result(self, future: Future[Any], doing: str) -> Any:
+    def _all(self, doing: str, call: Callable[..., dict[Any, Future[Any]]], wanted: Any) -> dict[Any, Any]:
+        """The results of a call about several things; the first failure of any of them is raised."""
         try:
-            return future.result(timeout=self._seconds_max * 2)
+            futures = call(wanted, request_timeout=self._seconds_max)
+            return {each: future.result(timeout=self._seconds_max * 2) for each, future in futures.items()}
         except TimeoutError:
             raise ClientError(f"{doing}: no answer within {self._seconds_max:g} s") from None
         except Exception as error:

@@ -25,10 +25,10 @@ class Delivered:
     first: int = -1
     last: int = -1
 
-    def add(self, offset: int) -> None:
+    def add(self, offset: int | None) -> None:
         self.count += 1
         # With acks=0 nobody says where a record went.
-        if offset >= 0:
+        if offset is not None and offset >= 0:
             self.first = offset if self.first < 0 else min(self.first, offset)
             self.last = max(self.last, offset)
 

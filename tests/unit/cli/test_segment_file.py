@@ -1,0 +1,166 @@
+import json
+import shutil
+from pathlib import Path
+from struct import pack
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.cli.segment_file import INDEX_ENTRY, TIME_ENTRY, Bad, verify_segment
+from penstock.wire.records import Record, build_batch
+
+RUNNER = CliRunner()
+BASE = 100
+
+
+def batch(offset: int, *values: bytes, codec: int = 0) -> bytes:
+    """A batch of records from the given offset on, one millisecond apart."""
+    records = [
+        Record(
+            offset=offset + index, timestamp_ms=1_000 + offset + index, key=b"k", value=value, headers=(("h", b"1"),)
+        )
+        for index, value in enumerate(values)
+    ]
+    return bytes(build_batch(records, base_offset=offset, compression=codec))
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A partition's directory with one segment of three batches and its indexes."""
+    parts = [batch(100, b"a", b"b"), batch(102, b"c" * 50, codec=3), batch(110, b"d")]
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    name = directory / f"{BASE:020d}"
+    name.with_suffix(".log").write_bytes(b"".join(parts))
+    at = [0, len(parts[0]), len(parts[0]) + len(parts[1])]
+    name.with_suffix(".index").write_bytes(INDEX_ENTRY.pack(2, at[1]) + INDEX_ENTRY.pack(10, at[2]) + bytes(80))
+    name.with_suffix(".timeindex").write_bytes(TIME_ENTRY.pack(1_102, 2) + TIME_ENTRY.pack(1_110, 10))
+    return directory
+
+
+def segment(partition: Path) -> Path:
+    return partition / f"{BASE:020d}.log"
+
+
+def test_a_good_segment_is_counted(partition: Path) -> None:
+    found = verify_segment(segment(partition))
+
+    assert (found.batches, found.records, found.start, found.next_offset) == (3, 4, 100, 111)
+
+
+def test_every_flipped_bit_of_a_segment_is_found_in_its_batch(partition: Path) -> None:
+    path = segment(partition)
+    whole = path.read_bytes()
+    # The broker stamps base offset and leader epoch into a batch; its checksum does not cover them.
+    checked = [at for at in range(len(batch(100, b"a", b"b"))) if 8 <= at < 12 or at >= 16]
+
+    for position in checked:
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(Bad) as bad:
+            verify_segment(path)
+        assert bad.value.position == 0
+
+
+def test_every_cut_of_a_segment_is_found(partition: Path) -> None:
+    path = segment(partition)
+    whole = path.read_bytes()
+
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(Bad):
+            verify_segment(path)
+
+
+def test_offsets_that_go_back_are_found_where_they_do(partition: Path) -> None:
+    first = batch(105, b"later")
+    segment(partition).write_bytes(first + batch(101, b"earlier"))
+
+    with pytest.raises(Bad, match="base offset 101, after 105") as bad:
+        verify_segment(segment(partition))
+
+    assert bad.value.position == len(first)
+
+
+def test_room_made_in_advance_is_no_damage(partition: Path) -> None:
+    path = segment(partition)
+    path.write_bytes(path.read_bytes() + bytes(10_000))
+
+    assert verify_segment(path).batches == 3
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "complaint"),
+    [
+        (".index", INDEX_ENTRY.pack(2, 7), "where no batch begins"),
+        (".index", INDEX_ENTRY.pack(10, 0), "points at the batch of 100 to 101"),
+        (".index", INDEX_ENTRY.pack(1, 0) + INDEX_ENTRY.pack(1, 0), "comes after"),
+        (".index", INDEX_ENTRY.pack(1, 0) + b"\x01", "1 bytes are left"),
+        (".timeindex", TIME_ENTRY.pack(1_050, 10), "1110 came before it"),
+        (".timeindex", TIME_ENTRY.pack(1_110, 900), "is not in the segment"),
+        (".timeindex", TIME_ENTRY.pack(1_110, 10) + TIME_ENTRY.pack(1_102, 2), "comes after"),
+    ],
+)
+def test_an_index_that_lies_is_found(partition: Path, suffix: str, content: bytes, complaint: str) -> None:
+    segment(partition).with_suffix(suffix).write_bytes(content)
+
+    with pytest.raises(Bad, match=complaint):
+        verify_segment(segment(partition))
+
+
+def test_verify_names_the_first_bad_byte_and_fails(partition: Path) -> None:
+    path = segment(partition)
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+
+    shown = RUNNER.invoke(app, ["log", "verify", str(partition), "-o", "json"])
+
+    (bad,) = json.loads(shown.stdout)["bad"]
+    assert shown.exit_code == 1
+    assert bad["position"] == len(whole) - len(batch(110, b"d"))
+    assert "checksum of the batch at offset 110" in bad["what"]
+
+
+def test_verify_walks_a_data_directory_and_sees_segments_that_overlap(partition: Path) -> None:
+    shutil.copy(segment(partition), partition / f"{99:020d}.log")
+
+    shown = RUNNER.invoke(app, ["log", "verify", str(partition.parent), "-o", "json"])
+
+    verdict = json.loads(shown.stdout)
+    assert [each["start"] for each in verdict["good"]] == [99]
+    assert "it begins before offset 111" in verdict["bad"][0]["what"]
+
+
+def test_dump_shows_batches_records_and_index_entries(partition: Path) -> None:
+    path = segment(partition)
+
+    shown = RUNNER.invoke(app, ["log", "dump", str(path), "--records", "-o", "json"])
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    index = RUNNER.invoke(app, ["log", "dump", str(path.with_suffix(".index")), "-o", "json"])
+    times = RUNNER.invoke(app, ["log", "dump", str(path.with_suffix(".timeindex")), "-o", "json"])
+
+    batches = [row for row in rows if "base_offset" in row]
+    assert [(row["base_offset"], row["last_offset"], row["codec"], row["crc_ok"]) for row in batches] == [
+        (100, 101, "none", True),
+        (102, 102, "lz4", True),
+        (110, 110, "none", True),
+    ]
+    assert [(row["offset"], row["value"]) for row in rows if "value" in row] == [
+        (100, "a"),
+        (101, "b"),
+        (102, "c" * 50),
+        (110, "d"),
+    ]
+    assert [json.loads(line)["offset"] for line in index.stdout.splitlines()] == [102, 110]
+    assert json.loads(times.stdout.splitlines()[0]) == {"timestamp": 1_102, "offset": 102}
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_bytes(pack(">q", 1))
+
+    assert RUNNER.invoke(app, ["log", "dump", str(other)]).exit_code == 1
+    assert RUNNER.invoke(app, ["log", "verify", str(other)]).exit_code == 1
