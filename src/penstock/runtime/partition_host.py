@@ -5,7 +5,7 @@ it, and wakes whoever waited. Everything runs on the event loop; between two awa
 """
 
 from asyncio import Future, get_running_loop
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
@@ -57,7 +57,8 @@ VERSION_NEWEST = 13
 FLUSH_NEVER = 2**63
 
 unpack_header = HEADER.unpack_from
-make_header = tuple.__new__
+make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__
+"""A header without the check of its length that `_make` repeats."""
 
 
 class Watcher(Protocol):
@@ -89,6 +90,7 @@ class PartitionHost:
         "log",
         "producers",
         "readable_bytes",
+        "snapshot_at",
         "state",
         "topic_id",
         "tp",
@@ -120,6 +122,8 @@ class PartitionHost:
         self._bytes_unseen = 0
         """Bytes appended that readers do not see yet."""
         self._aborted: AbortedTxns | None = None
+        self.snapshot_at = -1
+        """Offset of the newest snapshot of the producers: a start replays what is behind it."""
         self._wakes = wakes
         self._flushes = flushes
         self._threads = threads
@@ -161,7 +165,7 @@ class PartitionHost:
         rules = self._rules
         size = len(records)
         if rules.plain and size >= HEADER_BYTES and not internal:
-            header: BatchHeader = make_header(BatchHeader, unpack_header(records))
+            header = make_header(BatchHeader, unpack_header(records))
             base_offset, length, _, magic, crc, attributes, last, base_time, max_time, _, _, sequence, count = header
             if (
                 magic == MAGIC
@@ -463,6 +467,18 @@ class PartitionHost:
             self._awaiting_commit.fail(NotLeaderOrFollower())
             self._awaiting_disk.fail(NotLeaderOrFollower())
             self._stir()
+
+    def retire(self) -> None:
+        """The broker stops: leave the log what its next opening wants to know, and let whoever waits go."""
+        if self.gone is None:
+            self.note_committed()
+            if self.snapshot_at != self.state.log_end:
+                self.log.snapshot_producers(self.producers.snapshot(), self.state.log_end)
+            self.leave(NotLeaderOrFollower())
+
+    def note_committed(self) -> None:
+        """Tell the log what is committed, for the next checkpoint."""
+        self.log.high_watermark = self.state.high_watermark
 
     def leave(self, reason: BrokerError) -> None:
         """Serve nobody any more: whoever waits is told why, and so is whoever comes."""

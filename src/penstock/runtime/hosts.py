@@ -1,0 +1,334 @@
+"""The partitions this broker holds, kept in step with the metadata.
+
+A partition costs next to nothing until somebody asks for it: its log is opened, its producers are read and its host is
+made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import TopicConfig
+from penstock.core.controller.image import ImageDelta, TopicChange
+from penstock.core.partition import Partition
+from penstock.core.producers import ProducerTable
+from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
+from penstock.model.topic import PartitionState, TopicState
+from penstock.observe.log import Logger
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.intake import IntakeRules
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.producer_replay import replay_producers
+from penstock.runtime.wakes import Wakes
+from penstock.storage.directories import LogDirectory
+from penstock.storage.log import Log
+from penstock.storage.store import LogStore
+
+Settings = tuple[TopicConfig, IntakeRules]
+
+
+class Hosts:
+    """Finds the host of a partition, or says why there is none."""
+
+    __slots__ = (
+        "_broker_id",
+        "_clock",
+        "_config",
+        "_flushes",
+        "_live",
+        "_log",
+        "_names",
+        "_new",
+        "_replayed",
+        "_settings",
+        "_store",
+        "_threads",
+        "_topics",
+        "_wakes",
+    )
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        config: BrokerConfig,
+        store: LogStore,
+        clock: Clock,
+        wakes: Wakes,
+        flushes: GroupCommit,
+        threads: Executor,
+        log: Logger,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._wakes = wakes
+        self._flushes = flushes
+        self._threads = threads
+        self._log = log
+        self._live: dict[str, dict[int, PartitionHost]] = {}
+        self._topics: dict[str, TopicState] = {}
+        self._names: dict[bytes, str] = {}
+        self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
+        """Topics with the same overrides share one object: ten thousand partitions need a handful."""
+        self._new: deque[TopicPartition] = deque()
+        """Partitions whose directories are still to be made."""
+        self._replayed: dict[TopicPartition, tuple[ProducerTable, int]] = {}
+        """Producers read ahead at start, until their hosts are made."""
+
+    # Finding
+
+    def get(self, topic: str, partition: int) -> PartitionHost:
+        """The host of a partition. It may be unable to serve: then its methods raise why."""
+        try:
+            return self._live[topic][partition]
+        except KeyError:
+            return self._open(topic, partition)
+
+    def find(self, topic: object, partition: int) -> PartitionHost:
+        """As `get`, by name or by id, as a request has it."""
+        if isinstance(topic, str):
+            return self.get(topic, partition)
+        assert isinstance(topic, bytes), f"neither a name nor an id: {topic!r}"
+        name = self._names.get(topic)
+        if name is None:
+            raise UnknownTopicId()
+        return self.get(name, partition)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic(self, name: str) -> TopicState | None:
+        return self._topics.get(name)
+
+    def live(self) -> Iterator[PartitionHost]:
+        """The hosts that somebody has asked for; make a list of it before anything can change it."""
+        return (host for hosts in self._live.values() for host in hosts.values())
+
+    def __len__(self) -> int:
+        """Partitions of all topics, used or not."""
+        return sum(len(topic.partitions) for topic in self._topics.values())
+
+    def settings(self, overrides: Mapping[str, str]) -> Settings:
+        """A topic's settings, resolved once for all topics that have the same overrides."""
+        key = frozenset(overrides.items())
+        found = self._settings.get(key)
+        if found is None:
+            config = TopicConfig.resolve(overrides, self._config)
+            found = self._settings[key] = (config, IntakeRules(config))
+        return found
+
+    # Opening
+
+    def _open(self, topic: str, partition: int) -> PartitionHost:
+        """Make the host that nobody has needed so far."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            raise UnknownTopicOrPartition()
+        decided = known.partitions[partition]
+        if self._broker_id not in decided.replicas:
+            raise NotLeaderOrFollower()
+        tp = TopicPartition(topic, partition)
+        config, rules = self.settings(known.configs)
+        log = self._log_of(tp, known, config)
+        log.directory.check()
+        log.config = config
+        log.open()
+        self._store.report(log)
+        producers, snapshot_at = self._producers_of(log)
+        state = Partition(
+            local=self._broker_id,
+            log_start=log.log_start,
+            log_end=log.log_end,
+            high_watermark=min(log.high_watermark, log.log_end),
+        )
+        state.assume(decided)
+        host = PartitionHost(
+            tp,
+            known.topic_id,
+            log,
+            state,
+            producers,
+            config,
+            rules,
+            wakes=self._wakes,
+            flushes=self._flushes,
+            threads=self._threads,
+        )
+        host.snapshot_at = snapshot_at
+        self._live.setdefault(topic, {})[partition] = host
+        return host
+
+    def _log_of(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
+        """The partition's log, made where it is missing; one left behind by another topic of the name goes first."""
+        log = self._store.get(tp)
+        if log is not None and log.topic_id not in (topic.topic_id, TOPIC_ID_ZERO):
+            self._log.warning("log_of_another_topic", partition=str(tp), consequence="deleted")
+            self._store.delete(tp)
+            log = None
+        if log is None:
+            if any(d.offline is not None for d in self._store.all_directories) and tp not in self._new:
+                raise KafkaStorageError(f"{tp} is not in any directory that can be reached, and one cannot be.")
+            log = self._store.create(tp, topic.topic_id, config)
+        return log
+
+    def _producers_of(self, log: Log) -> tuple[ProducerTable, int]:
+        ahead = self._replayed.pop(log.tp, None)
+        if ahead is not None:
+            return ahead
+        try:
+            return replay_producers(log.view(), self._clock.now_ms(), self._config.producer_id_expiration_ms)
+        except OSError as error:
+            raise log.directory.failed(error, f"reading the producers of {log.tp}") from error
+
+    # Following the metadata
+
+    def start(self, topics: Iterable[TopicState]) -> None:
+        """Take in what exists. After an unclean stop logs are open already, and their producers are read here.
+
+        Before serving: it may take as long as reading what was written since the last snapshots.
+        """
+        for topic in topics:
+            self._adopt(topic)
+        now_ms, idle_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
+        views = [(log.tp, log.view()) for log in self._store if log.opened and self._is_held(log)]
+        work = [(tp, self._threads.submit(replay_producers, view, now_ms, idle_ms)) for tp, view in views]
+        self._replayed = {tp: replayed.result() for tp, replayed in work}
+        for log in self._store:
+            if not self._is_held(log):
+                # Data without metadata may be all that is left of something: it is an operator's to remove.
+                self._log.warning("log_without_topic", partition=str(log.tp), path=log.path, consequence="left alone")
+
+    def _is_held(self, log: Log) -> bool:
+        topic = self._topics.get(log.tp.topic)
+        if topic is None or log.tp.partition >= len(topic.partitions):
+            return False
+        return log.topic_id in (topic.topic_id, TOPIC_ID_ZERO)
+
+    def _adopt(self, topic: TopicState) -> None:
+        self._topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
+        config, _ = self.settings(topic.configs)
+        self._settle(topic, range(len(topic.partitions)), config)
+
+    def _settle(self, topic: TopicState, partitions: Iterable[int], config: TopicConfig) -> None:
+        """Give logs that exist their settings, and queue those that do not."""
+        for index in partitions:
+            if self._broker_id in topic.partitions[index].replicas:
+                tp = TopicPartition(topic.name, index)
+                log = self._store.get(tp)
+                if log is None:
+                    self._new.append(tp)
+                else:
+                    log.config = config
+
+    def apply(self, delta: ImageDelta) -> None:
+        """Follow a change of the metadata: make, delete, grow, reconfigure, change leaders."""
+        for change in delta.topics:
+            try:
+                self._apply_topic(change)
+            except KafkaStorageError as error:
+                # The directory has said what is wrong with it; the other topics follow all the same.
+                self._log.error("metadata_not_followed", topic=named(change), reason=str(error))
+
+    def _apply_topic(self, change: TopicChange) -> None:
+        before, after = change.before, change.after
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            self._remove(before)
+            before = None
+        if after is None:
+            return
+        if before is None:
+            self._adopt(after)
+            return
+        self._topics[after.name] = after
+        settings = self.settings(after.configs)
+        if after.configs != before.configs:
+            self._reconfigure(after, settings)
+        self._settle(after, range(len(before.partitions), len(after.partitions)), settings[0])
+        live = self._live.get(after.name, {})
+        for index, host in live.items():
+            if after.partitions[index] != before.partitions[index]:
+                self._assume(host, after.partitions[index])
+
+    def _reconfigure(self, topic: TopicState, settings: Settings) -> None:
+        live = self._live.get(topic.name, {})
+        for index in range(len(topic.partitions)):
+            host = live.get(index)
+            if host is not None:
+                host.configure(*settings)
+            else:
+                log = self._store.get(TopicPartition(topic.name, index))
+                if log is not None:
+                    log.config = settings[0]
+
+    def _assume(self, host: PartitionHost, decided: PartitionState) -> None:
+        if self._broker_id in decided.replicas:
+            host.assume(decided)
+        else:
+            self._drop(host.tp, NotLeaderOrFollower())
+
+    def _remove(self, topic: TopicState) -> None:
+        self._topics.pop(topic.name, None)
+        self._names.pop(topic.topic_id, None)
+        for index in range(len(topic.partitions)):
+            self._drop(TopicPartition(topic.name, index), UnknownTopicOrPartition())
+        self._live.pop(topic.name, None)
+
+    def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
+        """Serve a partition no more, and take its log away."""
+        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if host is not None:
+            host.leave(reason)
+        self._replayed.pop(tp, None)
+        if self._store.get(tp) is not None:
+            self._store.delete(tp)
+
+    def reconfigure_all(self, config: BrokerConfig) -> None:
+        """The broker's own defaults changed, and with them the settings of every topic that does not override them."""
+        self._config = config
+        self._settings.clear()
+        for topic in self._topics.values():
+            self._reconfigure(topic, self.settings(topic.configs))
+
+    def make_new(self, count_max: int) -> bool:
+        """Make the directories of some new partitions; True while there are more. One that fails waits for its use."""
+        for _ in range(min(count_max, len(self._new))):
+            tp = self._new[0]
+            topic = self._topics.get(tp.topic)
+            try:
+                if topic is not None and tp.partition < len(topic.partitions) and self._store.get(tp) is None:
+                    self._log_of(tp, topic, self.settings(topic.configs)[0])
+            except KafkaStorageError as error:
+                self._log.error("partition_not_made", partition=str(tp), reason=str(error))
+            self._new.popleft()
+        return bool(self._new)
+
+    # Ending
+
+    def went_offline(self, directory: LogDirectory) -> None:
+        """Nobody is served from a directory that failed; its partitions say so until the broker starts again."""
+        for host in list(self.live()):
+            if host.log.directory is directory:
+                host.leave(directory.unreachable())
+
+    def close(self) -> None:
+        """Stop serving, and leave each log what its next opening wants to know."""
+        for host in list(self.live()):
+            host.retire()
+        self._live.clear()
+
+
+def named(change: TopicChange) -> str:
+    topic = change.after if change.after is not None else change.before
+    return topic.name if topic is not None else ""
