@@ -1,0 +1,205 @@
+"""What is not there, said as Kafka says it when it is not configured.
+
+ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50), features (57),
+brokers to unregister (64), transactions (65, 66). A client that asks learns that there is none, and of what.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.controller import Controller
+from penstock.model.generated_errors import (
+    BrokerIdNotRegistered,
+    DelegationTokenRequestNotAllowed,
+    DuplicateResource,
+    IllegalSaslState,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    ResourceNotFound,
+    SecurityDisabled,
+    TransactionalIdNotFound,
+)
+from penstock.wire.api import (
+    create_acls,
+    create_delegation_token,
+    delete_acls,
+    describe_acls,
+    describe_delegation_token,
+    describe_transactions,
+    describe_user_scram_credentials,
+    expire_delegation_token,
+    list_transactions,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
+    unregister_broker,
+    update_features,
+)
+
+NO_AUTHORIZER = "No Authorizer is configured."
+NO_TIME = -1
+ANONYMOUS_TYPE = "User"
+ANONYMOUS_NAME = "ANONYMOUS"
+TRANSACTION_STATES = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+
+class Absent:
+    """Answers for everything that has not been set up."""
+
+    def __init__(self, *, controller: Controller) -> None:
+        self._image = controller.image
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=17, versions=range(2), handle=self.sasl_handshake),
+            Api(key=29, versions=range(1, 4), handle=self.describe_acls),
+            Api(key=30, versions=range(1, 4), handle=self.create_acls),
+            Api(key=31, versions=range(1, 4), handle=self.delete_acls),
+            Api(key=36, versions=range(3), handle=self.sasl_authenticate),
+            Api(key=38, versions=range(1, 4), handle=self.create_delegation_token),
+            Api(key=39, versions=range(1, 3), handle=self.renew_delegation_token),
+            Api(key=40, versions=range(1, 3), handle=self.expire_delegation_token),
+            Api(key=41, versions=range(1, 4), handle=self.describe_delegation_token),
+            Api(key=50, versions=range(1), handle=self.describe_user_scram_credentials),
+            Api(key=57, versions=range(3), handle=self.update_features),
+            Api(key=64, versions=range(1), handle=self.unregister_broker),
+            Api(key=65, versions=range(1), handle=self.describe_transactions),
+            Api(key=66, versions=range(3), handle=self.list_transactions),
+        )
+
+    def describe_acls(self, context: RequestContext, request: describe_acls.Request) -> describe_acls.Response:
+        return describe_acls.Response(
+            error_code=SecurityDisabled.code, error_message="No Authorizer is configured on the broker"
+        )
+
+    def create_acls(self, context: RequestContext, request: create_acls.Request) -> create_acls.Response:
+        return create_acls.Response(
+            results=[
+                create_acls.AclCreationResult(error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER)
+                for _ in request.creations
+            ]
+        )
+
+    def delete_acls(self, context: RequestContext, request: delete_acls.Request) -> delete_acls.Response:
+        return delete_acls.Response(
+            filter_results=[
+                delete_acls.DeleteAclsFilterResult(error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER)
+                for _ in request.filters
+            ]
+        )
+
+    def sasl_handshake(self, context: RequestContext, request: sasl_handshake.Request) -> sasl_handshake.Response:
+        return sasl_handshake.Response(error_code=IllegalSaslState.code)
+
+    def sasl_authenticate(
+        self, context: RequestContext, request: sasl_authenticate.Request
+    ) -> sasl_authenticate.Response:
+        return sasl_authenticate.Response(
+            error_code=IllegalSaslState.code,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+
+    def create_delegation_token(
+        self, context: RequestContext, request: create_delegation_token.Request
+    ) -> create_delegation_token.Response:
+        return create_delegation_token.Response(
+            error_code=DelegationTokenRequestNotAllowed.code,
+            principal_type=ANONYMOUS_TYPE,
+            principal_name=ANONYMOUS_NAME,
+            token_requester_principal_type=ANONYMOUS_TYPE,
+            token_requester_principal_name=ANONYMOUS_NAME,
+            issue_timestamp_ms=NO_TIME,
+            expiry_timestamp_ms=NO_TIME,
+            max_timestamp_ms=NO_TIME,
+        )
+
+    def renew_delegation_token(
+        self, context: RequestContext, request: renew_delegation_token.Request
+    ) -> renew_delegation_token.Response:
+        return renew_delegation_token.Response(
+            error_code=DelegationTokenRequestNotAllowed.code, expiry_timestamp_ms=NO_TIME
+        )
+
+    def expire_delegation_token(
+        self, context: RequestContext, request: expire_delegation_token.Request
+    ) -> expire_delegation_token.Response:
+        return expire_delegation_token.Response(
+            error_code=DelegationTokenRequestNotAllowed.code, expiry_timestamp_ms=NO_TIME
+        )
+
+    def describe_delegation_token(
+        self, context: RequestContext, request: describe_delegation_token.Request
+    ) -> describe_delegation_token.Response:
+        return describe_delegation_token.Response(error_code=DelegationTokenRequestNotAllowed.code)
+
+    def describe_user_scram_credentials(
+        self, context: RequestContext, request: describe_user_scram_credentials.Request
+    ) -> describe_user_scram_credentials.Response:
+        times = Counter(user.name for user in request.users or ())
+        results = [
+            describe_user_scram_credentials.DescribeUserScramCredentialsResult(
+                user=name,
+                error_code=ResourceNotFound.code if count == 1 else DuplicateResource.code,
+                error_message=(
+                    f"Attempt to describe a user credential that does not exist: {name}"
+                    if count == 1
+                    else f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+                ),
+            )
+            for name, count in times.items()
+        ]
+        return describe_user_scram_credentials.Response(results=results)
+
+    def update_features(self, context: RequestContext, request: update_features.Request) -> update_features.Response:
+        if not request.feature_updates:
+            return update_features.Response(error_message=None)
+        wanted = request.feature_updates[0]
+        return update_features.Response(
+            error_code=InvalidUpdateVersion.code,
+            error_message=(
+                "The update failed for all features since the following feature had an error: Invalid update version "
+                f"{wanted.max_version_level} for feature {wanted.feature}. Local controller "
+                f"{self._image.controller_id} does not support this feature."
+            ),
+        )
+
+    def unregister_broker(
+        self, context: RequestContext, request: unregister_broker.Request
+    ) -> unregister_broker.Response:
+        if request.broker_id in self._image.brokers:
+            error, message = InvalidRequest.code, f"Broker ID {request.broker_id} is up: stop it instead"
+        else:
+            error = BrokerIdNotRegistered.code
+            message = f"Broker ID {request.broker_id} is not currently registered"
+        return unregister_broker.Response(error_code=error, error_message=message)
+
+    def describe_transactions(
+        self, context: RequestContext, request: describe_transactions.Request
+    ) -> describe_transactions.Response:
+        return describe_transactions.Response(
+            transaction_states=[
+                describe_transactions.TransactionState(
+                    error_code=TransactionalIdNotFound.code, transactional_id=transactional_id
+                )
+                for transactional_id in request.transactional_ids
+            ]
+        )
+
+    def list_transactions(
+        self, context: RequestContext, request: list_transactions.Request
+    ) -> list_transactions.Response:
+        unknown = [state for state in request.state_filters if state not in TRANSACTION_STATES]
+        return list_transactions.Response(unknown_state_filters=unknown)

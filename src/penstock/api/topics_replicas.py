@@ -1,0 +1,132 @@
+"""ElectLeaders (43), AlterPartitionReassignments (45) and ListPartitionReassignments (46), every version.
+
+Every partition has one replica, on this broker, which leads it as long as it is up: an election is never needed, and
+a reassignment can only name the replica that is there.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.controller import Controller
+from penstock.core.controller.topics import check_replicas
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidRequest,
+    NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from penstock.model.topic import PartitionState
+from penstock.wire.api import alter_partition_reassignments as altered
+from penstock.wire.api import elect_leaders as elected
+from penstock.wire.api import list_partition_reassignments as listed
+
+PREFERRED = 0
+UNCLEAN = 1
+TYPED_FROM = 1
+
+
+class TopicsReplicas:
+    """Answers what a cluster of one broker can say about replicas."""
+
+    def __init__(self, *, controller: Controller) -> None:
+        self._image = controller.image
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=43, versions=range(3), handle=self.elect_leaders),
+            Api(key=45, versions=range(2), handle=self.alter_partition_reassignments),
+            Api(key=46, versions=range(1), handle=self.list_partition_reassignments),
+        )
+
+    def elect_leaders(self, context: RequestContext, request: elected.Request) -> elected.Response:
+        election = request.election_type if context.api_version >= TYPED_FROM else PREFERRED
+        if request.topic_partitions is None:
+            return self._elect_all(election)
+        wrong: BrokerError | None = None
+        if election not in (PREFERRED, UNCLEAN):
+            wrong = InvalidRequest(f"Unknown election type {election}")
+        results = [
+            elected.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    election_result(partition, wrong or self._elect(topic.topic, partition, election))
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions
+        ]
+        return elected.Response(error_code=wrong.code if wrong else 0, replica_election_results=results)
+
+    def _elect_all(self, election: int) -> elected.Response:
+        """Of all partitions only those are told of that have no leader as wanted."""
+        results: list[elected.ReplicaElectionResult] = []
+        for topic in self._image.topics.values():
+            outcomes = ((p.index, self._elect(topic.name, p.index, election)) for p in topic.partitions)
+            told = [election_result(i, error) for i, error in outcomes if not isinstance(error, ElectionNotNeeded)]
+            if told:
+                results.append(elected.ReplicaElectionResult(topic=topic.name, partition_result=told))
+        return elected.Response(replica_election_results=results)
+
+    def _elect(self, name: str, index: int, election: int) -> BrokerError:
+        try:
+            state = self._partition(
+                name, index, no_topic=f"No such topic as {name}", no_partition=f"No such partition as {name}-{index}"
+            )
+        except UnknownTopicOrPartition as error:
+            return error
+        led = state.leader in self._image.brokers
+        if led and (election == UNCLEAN or state.leader == state.replicas[0]):
+            return ElectionNotNeeded()
+        return EligibleLeadersNotAvailable() if election == UNCLEAN else PreferredLeaderNotAvailable()
+
+    def _partition(self, name: str, index: int, *, no_topic: str, no_partition: str) -> PartitionState:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(no_topic)
+        if not 0 <= index < len(topic.partitions):
+            raise UnknownTopicOrPartition(no_partition)
+        return topic.partitions[index]
+
+    def alter_partition_reassignments(self, context: RequestContext, request: altered.Request) -> altered.Response:
+        responses = [
+            altered.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[self._reassign(topic.name, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return altered.Response(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_message=None if responses else "",
+            responses=responses,
+        )
+
+    def _reassign(self, name: str, wanted: altered.ReassignablePartition) -> altered.ReassignablePartitionResponse:
+        index = wanted.partition_index
+        try:
+            state = self._partition(
+                name,
+                index,
+                no_topic=f"Unable to find a topic named {name}.",
+                no_partition=f"Unable to find partition {name}:{index}.",
+            )
+            if wanted.replicas is None:
+                raise NoReassignmentInProgress()
+            check_replicas(self._image, wanted.replicas, None)
+            assert tuple(wanted.replicas) == state.replicas, "one broker, each replica once"
+        except BrokerError as error:
+            message = None if isinstance(error, NoReassignmentInProgress) else error.wire_message
+            return altered.ReassignablePartitionResponse(
+                partition_index=index, error_code=error.code, error_message=message
+            )
+        return altered.ReassignablePartitionResponse(partition_index=index, error_message=None)
+
+    def list_partition_reassignments(self, context: RequestContext, request: listed.Request) -> listed.Response:
+        return listed.Response(error_message=None)
+
+
+def election_result(index: int, error: BrokerError) -> elected.PartitionResult:
+    return elected.PartitionResult(partition_id=index, error_code=error.code, error_message=error.wire_message)
