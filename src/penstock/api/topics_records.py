@@ -1,0 +1,84 @@
+"""DeleteRecords (21), v0 to v2, and DescribeProducers (61), v0: what is in a partition, and whose it is."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Api, RequestContext
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import PolicyViolation, UnknownTopicOrPartition
+from penstock.runtime.hosts import Hosts
+from penstock.wire.api import delete_records as gone
+from penstock.wire.api import describe_producers as gen
+
+UNKNOWN_OFFSET = -1
+COMPACT_ONLY = frozenset({"compact"})
+
+
+class TopicsRecords:
+    """Works on the partitions that this broker hosts."""
+
+    def __init__(self, *, hosts: Hosts) -> None:
+        self._hosts = hosts
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=21, versions=range(3), handle=self.delete_records),
+            Api(key=61, versions=range(1), handle=self.describe_producers),
+        )
+
+    def delete_records(self, context: RequestContext, request: gone.Request) -> gone.Response:
+        return gone.Response(
+            topics=[
+                gone.DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        self._delete(topic.name, item.partition_index, item.offset) for item in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _delete(self, topic: str, index: int, offset: int) -> gone.DeleteRecordsPartitionResult:
+        try:
+            host = self._hosts.get(topic, index)
+            if host.config.cleanup_policy == COMPACT_ONLY:
+                # What is compacted away is decided by keys: to lose a prefix would lose the last value of some.
+                raise PolicyViolation()
+            start = host.delete_records(offset)
+        except BrokerError as error:
+            return gone.DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=UNKNOWN_OFFSET, error_code=error.code
+            )
+        return gone.DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)
+
+    def describe_producers(self, context: RequestContext, request: gen.Request) -> gen.Response:
+        return gen.Response(
+            topics=[
+                gen.TopicResponse(
+                    name=topic.name,
+                    partitions=[self._producers(topic.name, index) for index in topic.partition_indexes],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _producers(self, topic: str, index: int) -> gen.PartitionResponse:
+        try:
+            host = self._hosts.get(topic, index)
+        except BrokerError as error:
+            message = UnknownTopicOrPartition.meaning() if isinstance(error, UnknownTopicOrPartition) else str(error)
+            return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=message)
+        return gen.PartitionResponse(
+            partition_index=index,
+            active_producers=[
+                gen.ProducerState(
+                    producer_id=known.producer_id,
+                    producer_epoch=known.epoch,
+                    last_sequence=known.last_sequence,
+                    last_timestamp=known.timestamp,
+                    coordinator_epoch=known.coordinator_epoch,
+                    current_txn_start_offset=known.txn_first_offset,
+                )
+                for known in host.producers.snapshot()
+            ],
+        )
