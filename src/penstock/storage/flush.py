@@ -21,6 +21,11 @@ class FlushJob:
     new: tuple[Segment, ...]
     """Segments whose names have to reach the disk too."""
 
+    truncations: int
+    """How often the log had been cut when the flush began."""
+    home: str | None
+    """The log directory, when the partition's own directory is new in it."""
+
     def run(self) -> None:
         for file in self.files:
             if isinstance(file, str):
@@ -32,3 +37,5 @@ class FlushJob:
             file.sync()
         if self.new:
             self.disk.sync_directory(self.path)
+        if self.home is not None:
+            self.disk.sync_directory(self.home)

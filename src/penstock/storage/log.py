@@ -288,6 +288,7 @@ class Log(SegmentedLog):
         if found is not None:
             self._cut_segment(segment, found[0])
         self.log_end = offset
+        self.truncations += 1
         self.size_bytes = sum(segment.size for segment in self.segments)
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = min(self.high_watermark, offset)
@@ -303,6 +304,7 @@ class Log(SegmentedLog):
         for segment in self.segments:
             remove_segment(self.directory.disk, self.path, segment.base)
         self.segments.clear()
+        self.truncations += 1
         self.size_bytes = 0
         self.log_start = self.log_end = self.recovery_point = offset
         self.high_watermark = min(self.high_watermark, offset)
@@ -341,7 +343,15 @@ class Log(SegmentedLog):
             files += [segment.path(self.path, kind) for kind in (LOG, OFFSET_INDEX, TIME_INDEX)]
         files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
         new = tuple(segment for segment in dirty if not segment.entry_synced)
-        return FlushJob(disk=self.directory.disk, path=self.path, end=self.log_end, files=tuple(files), new=new)
+        return FlushJob(
+            disk=self.directory.disk,
+            path=self.path,
+            end=self.log_end,
+            files=tuple(files),
+            new=new,
+            home=None if self.entry_synced else self.directory.path,
+            truncations=self.truncations,
+        )
 
     def finish_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """Take note that a flush is done, or take the directory offline because it failed."""
@@ -349,7 +359,9 @@ class Log(SegmentedLog):
             raise self.directory.lost(error, f"flushing {self.tp}") from error
         for segment in job.new:
             segment.entry_synced = True
-        self.recovery_point = max(self.recovery_point, min(job.end, self.log_end))
+        self.entry_synced = True
+        if job.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, job.end)
 
     def flush(self) -> None:
         """Begin, run and finish a flush, waiting for the disk."""
@@ -366,6 +378,8 @@ class Log(SegmentedLog):
     def load_producer_snapshot(self) -> tuple[int, list[ProducerSnapshot]] | None:
         """The newest sound snapshot of the producers, with the offset to replay from; None: replay everything."""
         self.open()
+        if not self.made:
+            return None
         try:
             return producer_snapshot.load_latest(self.directory.disk, self.path, self.log_start, self.log_end)
         except OSError as error:
@@ -378,7 +392,7 @@ class Log(SegmentedLog):
             if self.head is not None:
                 self.head.finish()
                 self.head.save_indexes(disk, self.path)
-            if self.producers is not None and self.opened:
+            if self.producers is not None and self.opened and self.made:
                 producer_snapshot.write(disk, self.path, self.producers(), self.log_end, sync=False)
                 producer_snapshot.prune(disk, self.path, log_end=self.log_end)
         except OSError as error:

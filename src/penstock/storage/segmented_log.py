@@ -6,11 +6,11 @@ from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Chance, Clock
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.storage import producer_snapshot, recovery
+from penstock.storage import partition_metadata, producer_snapshot, recovery
 from penstock.storage.directories import LogDirectory
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.head import Head
-from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX
+from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.recovery import Finding, Stop
 from penstock.storage.segment import NO_TIMESTAMP, Segment
@@ -28,6 +28,7 @@ class SegmentedLog:
         "cleaned_to",
         "clock",
         "directory",
+        "entry_synced",
         "epochs",
         "findings",
         "head",
@@ -35,6 +36,7 @@ class SegmentedLog:
         "leader_epoch",
         "log_end",
         "log_start",
+        "made",
         "oldest_ms",
         "opened",
         "path",
@@ -47,6 +49,7 @@ class SegmentedLog:
         "topic_id",
         "touched",
         "tp",
+        "truncations",
     )
 
     def __init__(
@@ -85,10 +88,16 @@ class SegmentedLog:
         """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
         self.segments: list[Segment] = []
         self.opened = False
+        self.entry_synced = True
+        """Whether its directory's name is on the disk, whatever happens to the power."""
+        self.made = True
+        """Whether its directory exists; a new log's does not until there is something to write."""
         self.head: Head | None = None
         self.epochs = LeaderEpochs()
         self.producers: Callable[[], Iterable[ProducerSnapshot]] | None = None
         """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        self.truncations = 0
+        """How often its end was cut off: a flush that began before says nothing about what was written after."""
         self.touched = False
         self.pooled = False
         self._config = config
@@ -114,6 +123,9 @@ class SegmentedLog:
         if self.opened:
             return
         self.directory.check()
+        if not self.made:
+            self.opened = True
+            return
         try:
             loaded = recovery.load(
                 self.directory.disk,
@@ -159,7 +171,16 @@ class SegmentedLog:
             raise self.directory.failed(error, f"opening the newest segment of {self.tp}") from error
         return self._install(head)
 
+    def _make(self) -> None:
+        disk = self.directory.disk
+        disk.make_directory(self.path)
+        disk.write_file(f"{self.path}/{PARTITION_METADATA}", partition_metadata.encode(self.topic_id))
+        self.made = True
+        self.entry_synced = False
+
     def new_head(self) -> Head:
+        if not self.made:
+            self._make()
         segment = Segment(self.log_end, 0, self.clock.now_ms())
         segment.max_timestamp = NO_TIMESTAMP
         file = self.directory.disk.open(segment.path(self.path, LOG), create=True)
@@ -219,6 +240,8 @@ class SegmentedLog:
 
     def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
         """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
+        if not self.made:
+            return
         disk = self.directory.disk
         try:
             producer_snapshot.write(disk, self.path, entries, offset, sync=False)

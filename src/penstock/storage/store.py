@@ -1,6 +1,5 @@
 """All logs of a broker: found at start, made, looked up, deleted, checkpointed and closed."""
 
-import base64
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from penstock.model.clock import Chance, Clock
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.observe.log import Logger
-from penstock.storage import summary
+from penstock.storage import partition_metadata, summary
 from penstock.storage.checkpoint import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -199,12 +198,12 @@ class LogStore:
     def _read_topic_id(self, path: str) -> TopicId | None:
         """The id in a partition's metadata file; None when the directory is no partition's."""
         try:
-            data = self._disk.read_file(f"{path}/{PARTITION_METADATA}").decode(errors="replace")
+            data = self._disk.read_file(f"{path}/{PARTITION_METADATA}")
         except NotADirectoryError:
             return None
         except FileNotFoundError:
             return TOPIC_ID_ZERO
-        return parse_topic_id(data)
+        return partition_metadata.decode(data)
 
     def report(self, log: Log) -> None:
         """Tell the operator what opening a log brought to light."""
@@ -227,18 +226,16 @@ class LogStore:
     def create(
         self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory | None = None
     ) -> Log:
-        """A new, empty log, in the directory that has the fewest unless one is named."""
+        """A new, empty log, in the directory that has the fewest unless one is named.
+
+        Its own directory is made by the first append: thousands of partitions that nobody has written to cost nothing.
+        """
         assert tp not in self._logs, f"{tp} exists"
         home = directory if directory is not None else self._emptiest()
         home.check()
-        path = home.file(partition_name(tp))
-        try:
-            self._disk.make_directory(path)
-            metadata = f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
-            self._disk.write_file(f"{path}/{PARTITION_METADATA}", metadata)
-        except OSError as error:
-            raise home.failed(error, f"making the directory of {tp}") from error
-        log = self._logs[tp] = self._make(tp, topic_id, config, home, path, Stop.CLEAN)
+        log = self._make(tp, topic_id, config, home, home.file(partition_name(tp)), Stop.CLEAN)
+        log.made = False
+        self._logs[tp] = log
         return log
 
     def _make(
@@ -267,7 +264,7 @@ class LogStore:
         """Take a log away at once; its files follow with the trash."""
         log = self._logs.pop(tp)
         log.close(clean=False)
-        if log.directory.offline is not None:
+        if log.directory.offline is not None or not log.made:
             return
         unique = self._chance.uuid_bytes().hex()
         target = log.directory.file(marked_name(tp, DELETE_DIRECTORY, unique))
@@ -366,21 +363,3 @@ def run_flush(job: FlushJob) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def format_topic_id(topic_id: TopicId) -> str:
-    """As Kafka writes it: base64 for URLs, unpadded."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-
-
-def parse_topic_id(text: str) -> TopicId:
-    """The id that a partition's metadata file names; zero when it names none."""
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "topic_id":
-            try:
-                found = base64.urlsafe_b64decode(value.strip() + "==")
-            except ValueError:
-                return TOPIC_ID_ZERO
-            return TopicId(found) if len(found) == len(TOPIC_ID_ZERO) else TOPIC_ID_ZERO
-    return TOPIC_ID_ZERO

@@ -1,0 +1,25 @@
+"""The file that says which topic a partition's directory belongs to: a topic made anew under an old name has
+another id."""
+
+import base64
+
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+
+def encode(topic_id: TopicId) -> bytes:
+    """As Kafka writes it: the id in base64 for URLs, unpadded."""
+    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}\n".encode()
+
+
+def decode(data: bytes) -> TopicId:
+    """The id that a file names; zero when it names none."""
+    for line in data.decode(errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "topic_id":
+            try:
+                found = base64.urlsafe_b64decode(value.strip() + "==")
+            except ValueError:
+                return TOPIC_ID_ZERO
+            return TopicId(found) if len(found) == len(TOPIC_ID_ZERO) else TOPIC_ID_ZERO
+    return TOPIC_ID_ZERO

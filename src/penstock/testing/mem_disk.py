@@ -1,0 +1,398 @@
+"""A disk in memory that fails on request: it loses what was not fsynced, fills up, goes read-only, rots.
+
+What survives a power cut is decided by a `Chance`, so that a seed reproduces it:
+
+- a file keeps what was there at its last fsync, plus any subset of the writes since, each whole or torn at a sector;
+- a directory keeps the entries of its last fsync, plus some of the changes since, in their order: file systems with a
+  journal of metadata (ext4, xfs, btrfs, zfs) do not reorder them.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+
+from penstock.model.clock import Chance
+from penstock.storage.disk import Buffer, DiskFile, DiskLock, FileStat
+
+SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+CAPACITY_BYTES = 1 << 40
+
+
+class PowerCut(Exception):
+    """The machine stopped at this operation; call `crash` to see what is left."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """An operation that fails: its name, a part of the path, the error, and how often (-1: always)."""
+
+    operation: str
+    path_part: str
+    error: int
+    times: int = -1
+
+
+class Inode:
+    """A file's contents: now, at the last fsync, and the writes in between."""
+
+    __slots__ = ("cold", "data", "durable", "modified_ms", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = b""
+        self.pending: list[tuple[int, bytes | None]] = []
+        """Position and bytes of a write; position and None for a truncation."""
+        self.modified_ms = 0
+        self.cold: set[int] = set()
+        """Pages that are not in memory."""
+
+    def write(self, position: int, data: bytes) -> None:
+        self.data[position : position + len(data)] = data
+        self.pending.append((position, data))
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+        self.data.extend(bytes(size - len(self.data)))
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.pending.clear()
+
+    def crash(self, chance: Chance) -> None:
+        """Become what a power cut leaves."""
+        data = bytearray(self.durable)
+        for position, written in self.pending:
+            if written is None:
+                if chance.below(2):
+                    del data[position:]
+                    data.extend(bytes(position - len(data)))
+                continue
+            for start in range(0, len(written), SECTOR_BYTES):
+                if chance.below(4):
+                    piece = written[start : start + SECTOR_BYTES]
+                    data.extend(bytes(max(0, position + start - len(data))))
+                    data[position + start : position + start + len(piece)] = piece
+        self.data = data
+        self.sync()
+
+
+class Folder:
+    """A directory's entries: now, at the last fsync, and the changes in between."""
+
+    __slots__ = ("durable", "entries", "pending")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Inode | Folder] = {}
+        self.durable: dict[str, Inode | Folder] = {}
+        self.pending: list[tuple[str | None, str | None, Inode | Folder]] = []
+        """Name that goes, name that comes, and what is named."""
+
+    def change(self, gone: str | None, come: str | None, named: "Inode | Folder") -> None:
+        apply(self.entries, gone, come, named)
+        self.pending.append((gone, come, named))
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.pending.clear()
+
+    def crash(self, chance: Chance) -> None:
+        entries = dict(self.durable)
+        for gone, come, named in self.pending[: chance.below(len(self.pending) + 1)]:
+            apply(entries, gone, come, named)
+        self.entries = entries
+        self.sync()
+        for named in entries.values():
+            named.crash(chance)
+
+
+def apply(entries: "dict[str, Inode | Folder]", gone: str | None, come: str | None, named: "Inode | Folder") -> None:
+    if gone is not None:
+        entries.pop(gone, None)
+    if come is not None:
+        entries[come] = named
+
+
+class MemFile:
+    """An open file of a `MemDisk`."""
+
+    __slots__ = ("_disk", "_fd", "_inode", "_path", "_writable")
+
+    def __init__(self, disk: "MemDisk", path: str, inode: Inode, writable: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._writable = writable
+        self._fd = -1
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def append(self, data: Buffer) -> int:
+        if not self._writable:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self._disk.before("append", self._path, changes=True)
+        taken = bytes(data)[: max(0, self._disk.room())]
+        if not taken and len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._inode.write(len(self._inode.data), taken)
+        self._inode.modified_ms = self._disk.now_ms
+        return len(taken)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._disk.before("pread", self._path)
+        self._inode.cold.difference_update(range(position // PAGE_BYTES, (position + size) // PAGE_BYTES + 1))
+        return bytes(self._inode.data[position : position + size])
+
+    def pread_nowait(self, size: int, position: int) -> bytes | None:
+        if self._inode.cold.intersection(range(position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES + 1)):
+            return None
+        return self.pread(size, position)
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.before("truncate", self._path, changes=True)
+        self._inode.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.before("sync", self._path, changes=True)
+        self._inode.sync()
+
+    def fileno(self) -> int:
+        """A descriptor of a copy of the contents, for whoever sends files by descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = os.memfd_create("mem_disk")
+        os.write(self._fd, self._inode.data)
+        return self._fd
+
+
+class MemLock:
+    """A held lock; a dead process holds none."""
+
+    __slots__ = ("_held", "_path")
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class MemDisk:
+    """A file system in memory.
+
+    Each operation that changes something counts; `cut_power_at` stops before one of them.
+    """
+
+    def __init__(self, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.read_only = False
+        self.faults: list[Fault] = []
+        self.operations = 0
+        self.cut_power_at: int | None = None
+        self.now_ms = 0
+        """What files say when they were modified."""
+        self._root = Folder()
+        self._locks: set[str] = set()
+        self._boots = 1
+
+    # Faults
+
+    def fail(self, operation: str, path_part: str, error: int, *, times: int = -1) -> None:
+        """Make an operation fail on paths that contain a text."""
+        self.faults.append(Fault(operation=operation, path_part=path_part, error=error, times=times))
+
+    def crash(self, chance: Chance) -> None:
+        """Cut the power: what was not fsynced survives by chance, and every process is gone."""
+        self._root.crash(chance)
+        self._boots += 1
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the process: everything it wrote is there, and its locks are free."""
+        self._locks = set()
+        self.cut_power_at = None
+
+    def flip(self, path: str, position: int, mask: int = 1) -> None:
+        """Let a byte rot on the disk."""
+        inode = self._inode(path)
+        inode.data[position] ^= mask
+        inode.sync()
+
+    def evict(self, path: str) -> None:
+        """Push a file out of memory: reading it has to wait."""
+        inode = self._inode(path)
+        inode.cold = set(range(len(inode.data) // PAGE_BYTES + 1))
+
+    def before(self, operation: str, path: str, *, changes: bool = False) -> None:
+        """Count an operation, and fail it when somebody asked for that."""
+        if changes:
+            if self.cut_power_at is not None and self.operations >= self.cut_power_at:
+                raise PowerCut(f"{operation} {path}")
+            self.operations += 1
+            if self.read_only:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        for fault in self.faults:
+            if fault.operation == operation and fault.path_part in path and fault.times:
+                fault.times -= 1
+                raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def room(self) -> int:
+        return self.capacity_bytes - self.used_bytes()
+
+    def used_bytes(self) -> int:
+        if self.capacity_bytes == CAPACITY_BYTES:
+            return 0
+        return sum(len(inode.data) for inode in inodes_of(self._root))
+
+    # The tree
+
+    def _folder(self, path: str) -> Folder:
+        folder = self._root
+        for part in path.strip("/").split("/"):
+            found = folder.entries.get(part) if part else folder
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if isinstance(found, Inode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            folder = found
+        return folder
+
+    def _parent(self, path: str) -> tuple[Folder, str]:
+        directory, _, name = path.rpartition("/")
+        return self._folder(directory), name
+
+    def _find(self, path: str) -> "Inode | Folder":
+        folder, name = self._parent(path)
+        found = folder.entries.get(name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found
+
+    def _inode(self, path: str) -> Inode:
+        found = self._find(path)
+        if isinstance(found, Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return found
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        folder, name = self._parent(path)
+        self.before("open", path, changes=create and name not in folder.entries)
+        if create and name not in folder.entries:
+            inode = Inode()
+            inode.modified_ms = self.now_ms
+            folder.change(None, name, inode)
+        return MemFile(self, path, self._inode(path), True)
+
+    def open_read(self, path: str) -> DiskFile:
+        self.before("open", path)
+        return MemFile(self, path, self._inode(path), False)
+
+    def read_file(self, path: str) -> bytes:
+        self.before("pread", path)
+        return bytes(self._inode(path).data)
+
+    def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        file = self.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.append(rest) :]
+        if sync:
+            file.sync()
+
+    def rename(self, source: str, target: str) -> None:
+        self.before("rename", source, changes=True)
+        folder, name = self._parent(source)
+        other, new_name = self._parent(target)
+        named = self._find(source)
+        if folder is other:
+            folder.change(name, new_name, named)
+        else:
+            other.change(None, new_name, named)
+            folder.change(name, None, named)
+
+    def link(self, source: str, target: str) -> None:
+        self.before("link", source, changes=True)
+        folder, name = self._parent(target)
+        if name in folder.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        folder.change(None, name, self._inode(source))
+
+    def unlink(self, path: str) -> None:
+        self.before("unlink", path, changes=True)
+        inode = self._inode(path)
+        folder, name = self._parent(path)
+        folder.change(name, None, inode)
+
+    def make_directory(self, path: str) -> None:
+        self.before("make_directory", path, changes=True)
+        folder = self._root
+        for part in path.strip("/").split("/"):
+            found = folder.entries.get(part)
+            if found is None:
+                found = Folder()
+                folder.change(None, part, found)
+            if isinstance(found, Inode):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            folder = found
+
+    def remove_tree(self, path: str) -> None:
+        self.before("remove_tree", path, changes=True)
+        named = self._find(path)
+        folder, name = self._parent(path)
+        folder.change(name, None, named)
+
+    def list_directory(self, path: str) -> list[str]:
+        self.before("list", path)
+        return list(self._folder(path).entries)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def stat(self, path: str) -> FileStat:
+        inode = self._inode(path)
+        return FileStat(len(inode.data), inode.modified_ms)
+
+    def sync_directory(self, path: str) -> None:
+        self.before("sync_directory", path, changes=True)
+        self._folder(path).sync()
+
+    def lock(self, path: str) -> DiskLock | None:
+        if path in self._locks:
+            return None
+        self.open(path, create=True)
+        self._locks.add(path)
+        return MemLock(self._locks, path)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        return self.room(), self.capacity_bytes
+
+    def boot_id(self) -> str:
+        return f"boot-{self._boots}"
+
+
+def inodes_of(folder: Folder) -> list[Inode]:
+    """Every file below a directory, each once however many names it has."""
+    found: dict[int, Inode] = {}
+    folders = [folder]
+    while folders:
+        for named in folders.pop().entries.values():
+            if isinstance(named, Folder):
+                folders.append(named)
+            else:
+                found[id(named)] = named
+    return list(found.values())
