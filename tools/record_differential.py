@@ -2,6 +2,7 @@
 
     python tools/record_differential.py                  every family
     python tools/record_differential.py produce fetch    only these
+    python tools/record_differential.py --page           only write docs/differences.md from differences.py
     python tools/record_differential.py --check          write nothing, say where Kafka now answers otherwise
 
 A family's file is replaced as a whole, so an answer can only change by a change in the script or in Kafka.
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from differential import recording
 from differential.compare import differences_between
+from differential.differences import PAGE, page
 from differential.scenarios import FAMILIES
 from differential.script import Target, look_at, play
 from penstock.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
@@ -60,8 +62,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help=f"some of: {', '.join(FAMILIES)}")
     parser.add_argument("--bootstrap", help="a running Apache Kafka to ask, instead of starting one")
+    parser.add_argument("--page", action="store_true", help="only write docs/differences.md from what is declared")
     parser.add_argument("--check", action="store_true", help="compare with the recordings, write nothing")
     chosen = parser.parse_args()
+    if chosen.page:
+        PAGE.write_text(page(), encoding="utf-8")
+        return
     families = chosen.families or list(FAMILIES)
     unknown = set(families) - set(FAMILIES)
     if unknown:

@@ -7,6 +7,7 @@ import struct
 from differential.codec import API_KEYS
 from differential.script import CLIENT_ID, Body, Run, scenarios
 
+NO_TAGS = b"\x00"
 SOFTWARE = {"client_software_name": "differential", "client_software_version": "1.0"}
 
 
@@ -34,8 +35,8 @@ def software_name_with_an_underscore(run: Run) -> None:
 
 def version_not_known(run: Run) -> None:
     """The one API whose unknown version is answered: version 0, error 35, and the range."""
-    header = struct.pack(">hhi", API_KEYS["api_versions"], 99, 7) + _text(CLIENT_ID)
-    run.ask_frame("version 99", header, api="api_versions", version=0)
+    header = struct.pack(">hhi", API_KEYS["api_versions"], 99, 7) + _text(CLIENT_ID) + NO_TAGS
+    run.ask_frame("version 99", header + b"whatever", api="api_versions", version=0)
     error_of(run, SOFTWARE, version=3)
 
 

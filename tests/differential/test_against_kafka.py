@@ -1,0 +1,82 @@
+"""Every scenario of the script, at every version: penstock answers as Apache Kafka's recorded answers say."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.testing.broker_process import PenstockProcess
+
+from . import recording
+from .compare import FieldDifference, differences_between
+from .differences import DIFFERENCES, PAGE, page, unmeant
+from .scenarios import FAMILIES
+from .script import Answers, Scenario, Target, look_at, play
+
+pytestmark = pytest.mark.xdist_group("differential")
+
+NODE_ID = 1
+"""As the recorded Kafka's, for it stands in some messages."""
+
+Compare = Callable[[Scenario, int], list[FieldDifference]]
+
+
+@functools.cache
+def recorded(family: str) -> recording.Recorded:
+    return recording.load(family)
+
+
+SCENARIOS = [scenario for family in FAMILIES.values() for scenario in family]
+CASES = [
+    pytest.param(scenario, version, id=f"{scenario.path}-v{version}")
+    for scenario in SCENARIOS
+    for version in recorded(scenario.family).get(scenario.name, {})
+]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with PenstockProcess(settings={"node.id": str(NODE_ID)}) as broker:
+        yield look_at(broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def compare(target: Target) -> Compare:
+    """All differences of one case; a case is played once, however often it is asked for."""
+
+    @functools.cache
+    def compared(scenario: Scenario, version: int) -> list[FieldDifference]:
+        answers: Answers = json.loads(json.dumps(play(scenario, version, target)))
+        return differences_between(recorded(scenario.family)[scenario.name][version], answers)
+
+    return compared
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.path)
+def test_every_scenario_is_recorded(scenario: Scenario) -> None:
+    assert recorded(scenario.family).get(scenario.name), "run `make record`"
+
+
+@pytest.mark.parametrize(("scenario", "version"), CASES)
+def test_penstock_answers_as_kafka(scenario: Scenario, version: int, compare: Compare) -> None:
+    found = unmeant(scenario.path, compare(scenario, version))
+    assert not found, f"{len(found)} fields differ\n" + "\n".join(str(item) for item in found)
+
+
+def test_the_page_of_differences_says_what_is_declared() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python tools/record_differential.py --page`"
+
+
+def test_every_declared_difference_is_still_there(compare: Compare) -> None:
+    """A difference that has gone must leave the list, or it would hide the next one."""
+    waiting = {(difference.title, place) for difference in DIFFERENCES for place in difference.places}
+    for case in CASES:
+        scenario, version = case.values
+        found = compare(scenario, version)
+        waiting = {
+            (title, place) for title, place in waiting if not any(place.covers(scenario.path, item) for item in found)
+        }
+    assert not waiting
