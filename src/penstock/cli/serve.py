@@ -122,4 +122,6 @@ def become_broker(arguments: list[str]) -> None:
     """Replace this process, so that the broker holds none of the command line's code and gets its signals itself."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "penstock.broker", *arguments])
+    # The broker reads every PENSTOCK_ variable as a setting; this one is for its clients.
+    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_BOOTSTRAP"}
+    os.execve(sys.executable, [sys.executable, "-m", "penstock.broker", *arguments], environment)

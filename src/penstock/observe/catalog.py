@@ -29,7 +29,7 @@ LOOP_LAG_SECONDS_MAX = gauge("penstock_loop_lag_seconds_max", "The longest such 
 REQUESTS = counter("penstock_requests_total", "Requests answered.", "api", "version")
 REQUEST_SECONDS = histogram(
     "penstock_request_seconds",
-    "Time from the whole request read to its answer ready; long polls count their wait.",
+    "How long a request kept the event loop busy; waiting for data, replicas or disk is not counted.",
     "api",
 )
 REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in answers.", "api", "error")
@@ -40,8 +40,8 @@ REQUESTS_REFUSED = counter(
 )
 PURGATORY = gauge("penstock_purgatory_size", "Answers that wait: fetches for data, produces for replicas.", "kind")
 FETCH_SESSIONS = gauge("penstock_fetch_sessions", "Incremental fetch sessions held in memory.")
-THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "quota")
-THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "quota")
+THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "api")
+THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "api")
 
 # Connections
 CONNECTIONS = gauge("penstock_connections", "Connections open now.")

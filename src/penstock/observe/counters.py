@@ -126,15 +126,15 @@ class ThrottleCounters:
         self.count: dict[str, int] = {}
         self.millis: dict[str, int] = {}
 
-    def throttled(self, quota: str, throttle_ms: int) -> None:
-        """`quota` is produce, fetch or request."""
-        self.count[quota] = self.count.get(quota, 0) + 1
-        self.millis[quota] = self.millis.get(quota, 0) + throttle_ms
+    def throttled(self, api: str, throttle_ms: int) -> None:
+        """A request of this API was answered with a wait."""
+        self.count[api] = self.count.get(api, 0) + 1
+        self.millis[api] = self.millis.get(api, 0) + throttle_ms
 
     def samples(self) -> Iterator[Sample]:
-        for quota, count in self.count.items():
-            yield catalog.THROTTLES.sample(count, quota)
-            yield catalog.THROTTLE_SECONDS.sample(self.millis[quota] / 1000, quota)
+        for api, count in self.count.items():
+            yield catalog.THROTTLES.sample(count, api)
+            yield catalog.THROTTLE_SECONDS.sample(self.millis[api] / 1000, api)
 
 
 class Readings:

@@ -143,7 +143,7 @@ def test_a_broker_gets_the_same_flags() -> None:
 
 def test_up_makes_the_data_directory_and_becomes_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(serve.os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setattr(serve.os, "execve", lambda program, arguments, environment: started.append(arguments))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"

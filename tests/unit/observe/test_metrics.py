@@ -104,8 +104,8 @@ def test_throttles_are_counted_and_their_time_summed() -> None:
 
     shown = scraped(throttles)
 
-    assert shown["penstock_throttles_total"] == {(("quota", "produce"),): 2}
-    assert shown["penstock_throttle_seconds_total"] == {(("quota", "produce"),): 0.75}
+    assert shown["penstock_throttles_total"] == {(("api", "produce"),): 2}
+    assert shown["penstock_throttle_seconds_total"] == {(("api", "produce"),): 0.75}
 
 
 def test_the_longest_loop_lag_is_that_since_the_last_scrape() -> None:
