@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False
 """The protocol's types, read and written one after another.
 
 A length is compared with the bytes that remain before anything is made of it, so that no input can ask for more
@@ -27,6 +28,8 @@ VARINT_BYTES_MAX = 5
 NONE_LENGTH = -1
 ZERO_UUID = bytes(16)
 
+_BIT_32 = 1 << 32
+_BITS_32 = _BIT_32 - 1
 _I8 = Struct(">b")
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -59,10 +62,12 @@ class Message:
 class Reader:
     """Reads the encoding without compact lengths and tags."""
 
-    __slots__ = ("data", "end", "items_left", "pos")
+    __slots__ = ("data", "end", "items_left", "octets", "pos")
 
     def __init__(self, data: Buffer, pos: int) -> None:
         self.data = data
+        # The same bytes again: what is indexed byte by byte has a type of its own where this is compiled.
+        self.octets = data
         self.pos = pos
         self.end = len(data)
         self.items_left = ITEMS_MAX
@@ -77,48 +82,38 @@ class Reader:
 
     def fixed(self, layout: Struct) -> tuple[Any, ...]:
         """Several fields of fixed width at once."""
-        pos = self.pos
-        self.pos = pos + layout.size
-        return layout.unpack_from(self.data, pos)
+        return layout.unpack_from(self.data, self.take(layout.size))
 
     def int8(self) -> int:
-        value: int = _I8.unpack_from(self.data, self.pos)[0]
-        self.pos += 1
-        return value
+        value = self.octets[self.take(1)]
+        return value - 0x100 if value > 0x7F else value
 
     def boolean(self) -> bool:
-        value: int = _I8.unpack_from(self.data, self.pos)[0]
-        self.pos += 1
-        return value != 0
+        return self.octets[self.take(1)] != 0
 
     def int16(self) -> int:
-        value: int = _I16.unpack_from(self.data, self.pos)[0]
-        self.pos += 2
-        return value
+        value = self.uint16()
+        return value - 0x10000 if value > 0x7FFF else value
 
     def uint16(self) -> int:
-        value: int = _U16.unpack_from(self.data, self.pos)[0]
-        self.pos += 2
-        return value
+        pos = self.take(2)
+        return self.octets[pos] << 8 | self.octets[pos + 1]
 
     def int32(self) -> int:
-        value: int = _I32.unpack_from(self.data, self.pos)[0]
-        self.pos += 4
-        return value
+        value = self.uint32()
+        return value - _BIT_32 if value > 0x7FFFFFFF else value
 
     def uint32(self) -> int:
-        value: int = _U32.unpack_from(self.data, self.pos)[0]
-        self.pos += 4
-        return value
+        pos = self.take(4)
+        high = self.octets[pos] << 8 | self.octets[pos + 1]
+        return high << 16 | self.octets[pos + 2] << 8 | self.octets[pos + 3]
 
     def int64(self) -> int:
-        value: int = _I64.unpack_from(self.data, self.pos)[0]
-        self.pos += 8
-        return value
+        high = self.int32()
+        return high * _BIT_32 + self.uint32()
 
     def float64(self) -> float:
-        value: float = _F64.unpack_from(self.data, self.pos)[0]
-        self.pos += 8
+        value: float = _F64.unpack_from(self.data, self.take(8))[0]
         return value
 
     def uuid(self) -> bytes:
@@ -127,21 +122,16 @@ class Reader:
 
     def varint(self) -> int:
         """An unsigned varint of at most 32 bits."""
-        data = self.data
-        pos = self.pos
-        byte = data[pos]
-        pos += 1
+        byte = self.octets[self.take(1)]
         value = byte & 0x7F
         shift = 7
-        while byte & 0x80:
+        while byte > 0x7F:
             if shift > 28:
-                raise Malformed(f"the varint before {pos} is longer than {VARINT_BYTES_MAX} bytes")
-            byte = data[pos]
-            pos += 1
+                raise Malformed(f"the varint before {self.pos} is longer than {VARINT_BYTES_MAX} bytes")
+            byte = self.octets[self.take(1)]
             value |= (byte & 0x7F) << shift
             shift += 7
-        self.pos = pos
-        return value & 0xFFFFFFFF
+        return value & _BITS_32
 
     def present(self) -> bool:
         """Whether a nullable struct follows."""
@@ -290,11 +280,10 @@ class FlexibleReader(Reader):
                 raise Malformed(f"tagged field {tag} ends at {self.pos} in place of {end}")
 
     def skip_tags(self) -> None:
-        pos = self.pos
         # Nearly every struct has none.
-        if self.data[pos] == 0:
-            self.pos = pos + 1
+        if self.octets[self.take(1)] == 0:
             return
+        self.pos -= 1
         for _, end in self.tagged():
             self.pos = end
 
