@@ -1,0 +1,218 @@
+"""What the controller decides about settings and quotas."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
+from penstock.core.controller.image import Change, MetadataImage
+from penstock.core.controller.operations import Create, Delete, Set
+from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
+from penstock.core.controller.records import pack, pack_topic, quota_entity, quota_path, unpack_topic
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidConfig, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
+from penstock.model.ids import TopicId
+from penstock.model.topic import PartitionState, TopicState
+
+CONFIG = BrokerConfig(broker_id=1)
+
+
+def image(**configs: str) -> MetadataImage:
+    made = MetadataImage()
+    partition = PartitionState(index=0, leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    topic = TopicState(name="t", topic_id=TopicId(b"t" * 16), configs=settings, partitions=(partition,))
+    made.apply([Change(path="/topics/t", data=pack_topic(topic), version=4)])
+    return made
+
+
+def steps(*wanted: tuple[str, int, str | None], name: str = "t", kind: int = ResourceType.TOPIC) -> ConfigChange:
+    return ConfigChange(
+        resource_type=kind,
+        name=name,
+        steps=tuple(SettingStep(name=key, step=step, value=value) for key, step, value in wanted),
+    )
+
+
+def outcome(seen: MetadataImage, change: ConfigChange) -> dict[str, str]:
+    (settled,) = plan_config_changes(seen, [change], config=CONFIG).outcomes
+    assert not isinstance(settled, BrokerError), settled
+    return dict(settled)
+
+
+def refused(change: ConfigChange, seen: MetadataImage | None = None) -> BrokerError:
+    planned = plan_config_changes(seen or image(), [change], config=CONFIG)
+    (settled,) = planned.outcomes
+    assert isinstance(settled, BrokerError)
+    assert planned.operations == ()
+    return settled
+
+
+def test_a_setting_is_set_and_removed() -> None:
+    assert outcome(image(retention_ms="1"), steps(("segment.ms", Step.SET, "9"))) == {
+        "retention.ms": "1",
+        "segment.ms": "9",
+    }
+    assert outcome(image(retention_ms="1"), steps(("retention.ms", Step.DELETE, None))) == {}
+
+
+def test_what_is_not_named_is_dropped_when_all_is_replaced() -> None:
+    change = ConfigChange(
+        resource_type=ResourceType.TOPIC,
+        name="t",
+        steps=(SettingStep(name="segment.ms", step=Step.SET, value="9"),),
+        replace_all=True,
+    )
+    assert outcome(image(retention_ms="1"), change) == {"segment.ms": "9"}
+
+
+def test_a_change_is_written_against_the_version_it_was_made_from() -> None:
+    (operation,) = plan_config_changes(image(), [steps(("retention.ms", Step.SET, "5"))], config=CONFIG).operations
+    assert isinstance(operation, Set)
+    assert operation.version == 4
+    assert unpack_topic("t", operation.data, 5).configs == {"retention.ms": "5"}
+
+
+def test_a_change_that_changes_nothing_writes_nothing() -> None:
+    planned = plan_config_changes(image(retention_ms="1"), [steps(("retention.ms", Step.SET, "1"))], config=CONFIG)
+    assert planned.operations == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "value", "after"),
+    [
+        (None, Step.APPEND, "compact", "delete,compact"),
+        ("compact", Step.APPEND, "compact", "compact"),
+        ("delete,compact", Step.SUBTRACT, "delete", "compact"),
+        ("compact", Step.SUBTRACT, "delete", "compact"),
+    ],
+)
+def test_a_list_is_edited_from_what_it_is(before: str | None, step: int, value: str, after: str) -> None:
+    seen = image(cleanup_policy=before) if before else image()
+    assert outcome(seen, steps(("cleanup.policy", step, value))) == {"cleanup.policy": after}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (steps(("nope", Step.SET, "1")), InvalidConfig, "Unknown topic config name: nope"),
+        (steps(("retention.ms", Step.SET, "soon")), InvalidConfig, "Invalid value soon for configuration retention.ms"),
+        (steps(("retention.ms", Step.SET, None)), InvalidRequest, "Null value not supported for : retention.ms"),
+        (steps(("retention.ms", Step.APPEND, "1")), InvalidConfig, "Can't APPEND to key retention.ms"),
+        (steps(("retention.ms", 9, "1")), InvalidRequest, "Unknown operations type 9"),
+        (steps(("a", Step.SET, "1"), ("a", Step.SET, "2")), InvalidRequest, "duplicate config keys"),
+        (steps(name="gone"), UnknownTopicOrPartition, "The topic 'gone' does not exist."),
+        (steps(name=""), InvalidRequest, "Default topic resources are not allowed."),
+        (steps(name="a/b"), InvalidTopic, "'a/b' contains"),
+        (steps(kind=77), InvalidRequest, "Unknown resource type 77"),
+        (steps(name="2", kind=ResourceType.BROKER), InvalidRequest, "expected 1, but received 2"),
+        (steps(name="me", kind=ResourceType.BROKER), InvalidRequest, "must be an integer, but it is: me"),
+        (
+            steps(("num.partitions", Step.SET, "3"), name="1", kind=ResourceType.BROKER),
+            InvalidRequest,
+            r"Cannot update these configs dynamically: \[num.partitions\]",
+        ),
+        (
+            steps(("log.retention.msec", Step.SET, "3"), name="1", kind=ResourceType.BROKER),
+            InvalidRequest,
+            "Unknown broker config name: log.retention.msec; did you mean log.retention.ms",
+        ),
+        (
+            steps(("message.max.bytes", Step.SET, "many"), name="", kind=ResourceType.BROKER),
+            InvalidRequest,
+            "Invalid value many for configuration message.max.bytes: Not a number of type INT",
+        ),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_with_the_reason(
+    change: ConfigChange, error: type[BrokerError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        raise refused(change)
+
+
+def test_one_resource_twice_is_refused_both_times() -> None:
+    planned = plan_config_changes(image(), [steps(), steps()], config=CONFIG)
+    assert [str(settled) for settled in planned.outcomes] == ["Each resource must appear at most once."] * 2
+
+
+def test_a_good_change_is_made_beside_a_bad_one() -> None:
+    planned = plan_config_changes(image(), [steps(("retention.ms", Step.SET, "5")), steps(name="gone")], config=CONFIG)
+    assert len(planned.operations) == 1
+    assert isinstance(planned.outcomes[1], UnknownTopicOrPartition)
+
+
+def test_settings_of_brokers_have_a_node_as_long_as_there_are_some() -> None:
+    set_one = steps(("log.retention.ms", Step.SET, "5"), name="", kind=ResourceType.BROKER)
+    (operation,) = plan_config_changes(image(), [set_one], config=CONFIG).operations
+    assert operation == Create("/configs/brokers/<default>", pack({"log.retention.ms": "5"}))
+    seen = image()
+    seen.apply([Change(path=operation.path, data=pack({"log.retention.ms": "5"}))])
+    drop_it = steps(("log.retention.ms", Step.DELETE, None), name="", kind=ResourceType.BROKER)
+    assert plan_config_changes(seen, [drop_it], config=CONFIG).operations == (Delete("/configs/brokers/<default>"),)
+
+
+def test_settings_of_one_broker_must_go_with_those_of_all() -> None:
+    seen = image()
+    seen.apply([Change(path="/configs/brokers/<default>", data=pack({"log.cleaner.max.compaction.lag.ms": "5"}))])
+    change = steps(("log.cleaner.min.compaction.lag.ms", Step.SET, "9"), name="1", kind=ResourceType.BROKER)
+    assert "is greater than" in str(refused(change, seen))
+
+
+CLIENT = (("client-id", "c"),)
+
+
+def quota(*limits: tuple[str, float | None], entity: tuple[tuple[str, str | None], ...] = CLIENT) -> QuotaChange:
+    return QuotaChange(entity=entity, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (quota(("no_such_rate", 1.0)), "Invalid configuration key no_such_rate"),
+        (quota(("producer_byte_rate", 0.0)), "Quota producer_byte_rate must be greater than 0"),
+        (quota(("producer_byte_rate", 1.5)), "producer_byte_rate cannot be a fractional value."),
+        (quota(("producer_byte_rate", float("nan"))), "must be greater than 0"),
+        (quota(entity=()), "Invalid empty client quota entity"),
+        (quota(entity=(("planet", "c"),)), "Unhandled client quota entity type: planet"),
+        (quota(entity=(("client-id", ""),)), "Empty client-id not supported"),
+        (quota(entity=(("ip", "::1"), ("user", "u"))), "cannot be combined"),
+        (quota(("producer_byte_rate", 1.0), entity=(("ip", "::1"),)), "Invalid configuration key producer_byte_rate"),
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused_with_the_reason(change: QuotaChange, words: str) -> None:
+    (settled,) = plan_quota_changes(image(), [change]).outcomes
+    with pytest.raises(InvalidRequest, match=words):
+        raise settled  # type: ignore[misc]
+
+
+def test_quotas_are_set_changed_and_removed() -> None:
+    seen = image()
+    first = plan_quota_changes(seen, [quota(("producer_byte_rate", 10.0), ("request_percentage", 12.5))])
+    (made,) = first.operations
+    assert isinstance(made, Create)
+    seen.apply([Change(path=made.path, data=made.data)])
+    assert seen.quotas == {CLIENT: {"producer_byte_rate": 10.0, "request_percentage": 12.5}}
+    (changed,) = plan_quota_changes(seen, [quota(("producer_byte_rate", None))]).operations
+    assert isinstance(changed, Set)
+    seen.apply([Change(path=changed.path, data=changed.data)])
+    assert seen.quotas == {CLIENT: {"request_percentage": 12.5}}
+    (gone,) = plan_quota_changes(seen, [quota(("request_percentage", None))]).operations
+    assert gone == Delete(made.path)
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        (("client-id", "a/b&c=d%2F*"), ("user", "ü n")),
+        (("client-id", None), ("user", "*")),
+        (("user", None),),
+        (("client-id", "%"),),
+        (("ip", "::1"),),
+    ],
+)
+def test_an_entity_survives_its_path(entity: tuple[tuple[str, str | None], ...]) -> None:
+    path = quota_path(entity)
+    assert path.count("/") == 2
+    assert quota_entity(path) == entity
