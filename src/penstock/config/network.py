@@ -184,6 +184,9 @@ class NetworkKeys:
     controller_quota_window_size_seconds: int = key(
         "controller.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that quota."
     )
-    metrics_listener: str | None = key(
-        "metrics.listener", None, Kind.STRING, doc="HOST:PORT of /metrics, /healthz and /readyz; nothing where unset."
+    metrics_listener: str = key(
+        "metrics.listener",
+        "127.0.0.1:9308",
+        Kind.STRING,
+        doc="HOST:PORT of /metrics, /healthz and /readyz; empty for none. A taken port is logged and no more.",
     )
