@@ -9,9 +9,11 @@ from typing import Any
 
 from penstock.api.api_versions import ApiVersions
 from penstock.api.registry import BoundApi, Registry, RequestContext
+from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock
 from penstock.net.connection import Connection
 from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.observe.counters import ThrottleCounters
 from penstock.wire.frame import decode_request_header
 from penstock.wire.primitives import Malformed
 
@@ -24,7 +26,7 @@ PREFIX_FLEXIBLE = struct.Struct("!iib")
 class Dispatcher:
     """Serves the frames of every connection. Called with a frame, it is a `net.connection.Serve`."""
 
-    __slots__ = ("_api_versions", "_clock", "_on_bug", "_registry", "request_quota")
+    __slots__ = ("_api_versions", "_clock", "_on_bug", "_quotas", "_registry", "_throttles")
 
     def __init__(
         self,
@@ -33,14 +35,15 @@ class Dispatcher:
         api_versions: ApiVersions,
         clock: Clock,
         on_bug: Callable[[str, BaseException], None],
-        request_quota: Callable[[str | None, float], int] | None = None,
+        quotas: ClientQuotas,
+        throttles: ThrottleCounters,
     ) -> None:
         self._registry = registry
         self._api_versions = api_versions
         self._clock = clock
         self._on_bug = on_bug
-        self.request_quota = request_quota
-        """Told how long each request took; answers with how many milliseconds to throttle. None: no such quota."""
+        self._quotas = quotas
+        self._throttles = throttles
 
     def __call__(self, connection: Connection, frame: memoryview) -> Outcome:
         began_s = self._clock.monotonic()
@@ -57,6 +60,11 @@ class Dispatcher:
         except Malformed as error:
             self._registry.counters.refuse("malformed")
             raise CloseConnection(f"malformed request: {error}") from None
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._on_bug("decoding", error)
+            raise CloseConnection("a request could not be decoded") from error
         context = RequestContext(
             connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
         )
@@ -67,9 +75,14 @@ class Dispatcher:
         except Exception as error:
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{version} failed") from error
-        outcome = self._outcome(api, context, answer)
-        self._account(api, context, began_s)
-        return outcome
+        took_s = self._clock.monotonic() - began_s
+        (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
+        if self._quotas.enabled:
+            # A quota of 100 is one core: the share of time that the client kept the loop busy.
+            context.throttle(
+                self._quotas.request.record(context.user, context.client_id or "", took_s * 100, context.now_ms)
+            )
+        return self._outcome(api, context, answer)
 
     def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
         """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
@@ -105,7 +118,10 @@ class Dispatcher:
 
     def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
         if context.throttle_ms:
+            # The client is told at once and kept waiting after that: an answer held back would look like a failure.
             response.throttle_time_ms = context.throttle_ms
+            self._throttles.throttled(api.name.lower(), context.throttle_ms)
+            context.connection.mute(context.throttle_ms / 1000)
         version = context.api_version
         body = api.encode(response, version)
         # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
@@ -121,12 +137,3 @@ class Dispatcher:
         else:
             body.insert(0, PREFIX.pack(4 + length, context.correlation_id))
         return body
-
-    def _account(self, api: BoundApi, context: RequestContext, began_s: float) -> None:
-        took_s = self._clock.monotonic() - began_s
-        version = context.api_version
-        (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
-        if self.request_quota is not None:
-            context.throttle_ms = max(context.throttle_ms, self.request_quota(context.client_id, took_s))
-        if context.throttle_ms:
-            context.connection.mute(context.throttle_ms / 1000)

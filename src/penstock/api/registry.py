@@ -16,6 +16,9 @@ from penstock.observe.counters import RequestCounters
 from penstock.observe.histogram import Histogram
 from penstock.wire.api.table import TABLE
 
+ANONYMOUS = "ANONYMOUS"
+"""Who asks on a listener without authentication, under the name that Kafka gives it."""
+
 Answer = Any
 Handler = Callable[["RequestContext", Any], "Answer | Pending | Coroutine[Any, Any, Answer | Pending | None] | None"]
 
@@ -30,8 +33,13 @@ class RequestContext:
     correlation_id: int
     client_id: str | None
     now_ms: int
+    user: str = ANONYMOUS
     throttle_ms: int = 0
     """How long the client is asked to wait; the dispatcher then reads nothing from it for as long."""
+
+    def throttle(self, wait_ms: int) -> None:
+        """Ask for a wait; of several quotas the longest wait counts."""
+        self.throttle_ms = max(self.throttle_ms, wait_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,11 @@ class FetchJob:
         )
         self._delayed.start(self._fetches.timers, wait_ms)
 
+    @property
+    def session_id(self) -> int:
+        """The session the request belongs to, if it came with one."""
+        return NO_SESSION if self._session is None else self._session.id
+
     def cancel(self) -> None:
         """The connection closed: nobody wants the answer."""
         if self._delayed is not None:

@@ -1,0 +1,209 @@
+"""Fetch (1), v4 to v18: read batches from some partitions, waiting for them if need be.
+
+At least one batch comes back where there is one, however large, so that a small limit never stops a reader. Records
+leave as slices of files; a slice that is not in memory is first read by a thread, and the answer waits for that.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from penstock.api.registry import Api, RequestContext
+from penstock.core.fetch_session import FetchPartition
+from penstock.core.quota import ClientQuotas
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.net.reply import Buffer, Pending
+from penstock.runtime.fetching import NO_SESSION, Fetches, FetchJob, FetchLimits, Told
+from penstock.runtime.outcomes import Fetched
+from penstock.storage.slices import FileSlice
+from penstock.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, decode_fetch, encode_fetch_response
+
+READ_COMMITTED = 1
+TOPIC_IDS_FROM = 13
+COPY_BYTES_MAX = 16 * 1024
+"""Up to this size records are copied into the answer: one system call less than sending them from the file."""
+
+
+class FetchAnswer:
+    """What goes back: partitions by topic, as many as have something to say."""
+
+    __slots__ = ("error_code", "session_id", "throttle_time_ms", "topics")
+
+    def __init__(self, topics: list[FetchedTopic], session_id: int = NO_SESSION, error_code: int = 0) -> None:
+        self.topics = topics
+        self.session_id = session_id
+        self.error_code = error_code
+        self.throttle_time_ms = 0
+
+
+def encode(answer: FetchAnswer, version: int) -> list[Buffer]:
+    parts, _ = encode_fetch_response(
+        answer.topics, version, answer.throttle_time_ms, answer.error_code, answer.session_id
+    )
+    return parts  # type: ignore[return-value]  # each is bytes, or what a host gave as records
+
+
+class Fetch:
+    """The read path, from the request's words to the answer's."""
+
+    def __init__(
+        self,
+        *,
+        fetches: Fetches,
+        threads: Executor,
+        loop: AbstractEventLoop,
+        bytes_max: Callable[[], int],
+        quotas: ClientQuotas,
+    ) -> None:
+        self._fetches = fetches
+        self._threads = threads
+        self._loop = loop
+        self._bytes_max = bytes_max
+        self._quotas = quotas
+
+    def apis(self) -> tuple[Api, ...]:
+        return (Api(key=1, versions=range(4, 19), handle=self.handle, decode=decode_fetch, encode=encode),)
+
+    def handle(self, context: RequestContext, request: FetchRequest) -> FetchAnswer | Pending:
+        try:
+            job = self._begin(context, request)
+        except BrokerError as error:
+            return FetchAnswer([], error_code=error.code)
+        if job.read() or request.max_wait_ms <= 0:
+            return self._finish(context, job, None)
+        pending = Pending(job.cancel)
+
+        def completed() -> None:
+            answer = self._finish(context, job, pending)
+            if isinstance(answer, FetchAnswer):
+                pending.resolve(answer)
+
+        job.wait(request.max_wait_ms, completed)
+        return pending
+
+    def _begin(self, context: RequestContext, request: FetchRequest) -> FetchJob:
+        asked = [
+            FetchPartition(
+                name if topic_id is None else topic_id,
+                item.index,
+                item.fetch_offset,
+                item.bytes_max,
+                item.current_leader_epoch,
+                item.log_start_offset,
+                item.last_fetched_epoch,
+            )
+            for name, topic_id, items in request.topics
+            for item in items
+        ]
+        forgotten = [
+            (name if topic_id is None else topic_id, index)
+            for name, topic_id, indexes in request.forgotten
+            for index in indexes
+        ]
+        bytes_max = min(request.bytes_max, self._bytes_max())
+        if self._quotas.enabled:
+            allowed = self._quotas.fetch.value_max(context.user, context.client_id or "")
+            bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
+        return self._fetches.begin(
+            FetchLimits(
+                bytes_min=min(request.bytes_min, bytes_max),
+                bytes_max=bytes_max,
+                read_committed=request.isolation_level == READ_COMMITTED,
+            ),
+            session_id=request.session_id,
+            epoch=request.session_epoch,
+            by_topic_id=context.api_version >= TOPIC_IDS_FROM,
+            asked=asked,
+            forgotten=forgotten,
+            now_ms=context.now_ms,
+            privileged=request.replica_id >= 0,
+        )
+
+    def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchAnswer | Pending:
+        """Answer at once, or when a thread has brought what is not in memory."""
+        cold: list[FileSlice] = []
+        for _, outcome in job.results:
+            if isinstance(outcome, Fetched):
+                records = outcome.records
+                if isinstance(records, FileSlice):
+                    if not records.resident():
+                        cold.append(records)
+                    elif len(records) <= COPY_BYTES_MAX:
+                        outcome.records = records.read()
+        if not cold:
+            return self._answer(context, job)
+        waiting = pending if pending is not None else Pending()
+
+        def warm() -> None:
+            for records in cold:
+                records.warm()
+
+        def warmed(work: Future[None]) -> None:
+            failure = work.exception()
+            if failure is not None:
+                fail_cold(job, failure)
+            waiting.resolve(self._answer(context, job))
+
+        self._loop.run_in_executor(self._threads, warm).add_done_callback(warmed)
+        return waiting
+
+    def _answer(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+        if self._quotas.enabled and self._is_throttled(context, job.bytes_read):
+            # Nothing is sent now, so nothing was taken; the client asks again when its wait is over.
+            return FetchAnswer([], session_id=job.session_id)
+        try:
+            session_id, told = job.answer(context.now_ms)
+        except BrokerError as error:
+            return FetchAnswer([], error_code=error.code)
+        return FetchAnswer(by_topic(told), session_id=session_id)
+
+    def _is_throttled(self, context: RequestContext, bytes_read: int) -> bool:
+        fetch = self._quotas.fetch
+        client_id = context.client_id or ""
+        wait_ms = fetch.record(context.user, client_id, bytes_read, context.now_ms)
+        if wait_ms:
+            fetch.unrecord(context.user, client_id, bytes_read, context.now_ms)
+            context.throttle(wait_ms)
+        return wait_ms > 0
+
+
+def fail_cold(job: FetchJob, failure: BaseException) -> None:
+    """A disk that cannot be read fails the partitions that were to be read from it, and no others."""
+    error = failure if isinstance(failure, BrokerError) else KafkaStorageError(str(failure))
+    job.results = [
+        (partition, error)
+        if isinstance(outcome, Fetched) and isinstance(outcome.records, FileSlice) and not outcome.records.resident()
+        else (partition, outcome)
+        for partition, outcome in job.results
+    ]
+
+
+def by_topic(told: list[Told]) -> list[FetchedTopic]:
+    """Partitions gathered under their topics; a topic appears once for each run of its partitions, as Kafka has it."""
+    topics: list[FetchedTopic] = []
+    current: object = None
+    found: list[FetchedPartition] = []
+    for partition, outcome in told:
+        if partition.topic != current:
+            current = partition.topic
+            found = []
+            topics.append((None, current, found) if isinstance(current, bytes) else (str(current), None, found))
+        found.append(on_wire(partition, outcome))
+    return topics
+
+
+def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
+    if isinstance(outcome, BrokerError):
+        return FetchedPartition(partition.partition, error_code=outcome.code)
+    aborted = outcome.aborted
+    return FetchedPartition(
+        partition.partition,
+        high_watermark=outcome.high_watermark,
+        last_stable_offset=outcome.last_stable,
+        log_start_offset=outcome.log_start,
+        records=outcome.records,
+        aborted=None if aborted is None else [(entry.producer_id, entry.first_offset) for entry in aborted],
+    )

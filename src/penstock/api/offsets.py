@@ -1,0 +1,141 @@
+"""ListOffsets (2), v1 to v11, and OffsetForLeaderEpoch (23), v2 to v4: where things are in a log.
+
+Looking a time up may read the disk, so it is done off the loop on a view of the log; everything else is known.
+Nothing is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from penstock.api.registry import Api, RequestContext
+from penstock.model.errors import BrokerError, wire_error
+from penstock.model.generated_errors import InvalidRequest, OffsetNotAvailable, UnsupportedVersion
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import PartitionHost
+from penstock.storage.view import TimedOffset
+from penstock.wire.api import list_offsets as by_time
+from penstock.wire.api import offset_for_leader_epoch as by_epoch
+from penstock.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+
+Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[], TimedOffset | None]]
+"""An answer to fill in, its host, the offset readers may see up to, and the look-up that reads the disk."""
+
+
+class Offsets:
+    """Answers about positions; changes nothing."""
+
+    def __init__(self, *, hosts: Hosts) -> None:
+        self._hosts = hosts
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=2, versions=range(1, 12), handle=self.list_offsets),
+            Api(key=23, versions=range(2, 5), handle=self.offset_for_leader_epoch),
+        )
+
+    def list_offsets(self, context: RequestContext, request: by_time.Request) -> Any:
+        searches: list[Search] = []
+        asked = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+        topics = [
+            by_time.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    self._one(
+                        topic.name, item, context.api_version, request.isolation_level == READ_COMMITTED, searches
+                    )
+                    if asked[topic.name, item.partition_index] == 1
+                    else failed(item.partition_index, InvalidRequest())
+                    for item in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        response = by_time.Response(topics=topics)
+        return self._search(response, searches) if searches else response
+
+    def _one(
+        self, topic: str, item: ListOffsetsPartition, version: int, committed: bool, searches: list[Search]
+    ) -> ListOffsetsPartitionResponse:
+        index, timestamp = item.partition_index, item.timestamp
+        try:
+            if timestamp < LATEST and version < VERSION_SINCE.get(timestamp, 1 if timestamp == EARLIEST else 1 << 15):
+                raise UnsupportedVersion
+            host = self._hosts.get(topic, index)
+            state = host.state
+            state.check_leader()
+            state.check_epoch(item.current_leader_epoch)
+            answer = ListOffsetsPartitionResponse(partition_index=index)
+            readable = state.last_stable if committed else state.high_watermark
+            if timestamp == LATEST:
+                if not state.latest_is_known():
+                    raise OffsetNotAvailable
+                answer.offset = readable
+                answer.leader_epoch = state.leader_epoch
+            elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+                answer.offset = state.log_start
+                answer.leader_epoch = host.log.epochs.epoch_at(state.log_start)
+            elif timestamp == MAX_TIMESTAMP:
+                searches.append((answer, host, readable, host.log.view().max_timestamp))
+            elif timestamp >= 0:
+                view = host.log.view()
+                searches.append((answer, host, readable, lambda: view.offset_for_time(timestamp)))
+        except BrokerError as error:
+            return failed(index, error)
+        return answer
+
+    async def _search(self, response: by_time.Response, searches: list[Search]) -> by_time.Response:
+        for answer, _, readable, search in searches:
+            try:
+                found = await asyncio.to_thread(search)
+            except BrokerError as error:
+                answer.error_code, _ = wire_error(error)
+                continue
+            # A record that readers may not see yet has not happened for them.
+            if found is not None and found.offset < readable:
+                answer.timestamp = found.timestamp
+                answer.offset = found.offset
+                answer.leader_epoch = found.leader_epoch
+        return response
+
+    def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
+        return by_epoch.Response(
+            topics=[
+                by_epoch.OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=[self._epoch_end(topic.topic, item) for item in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
+        """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""
+        answer = by_epoch.EpochEndOffset(partition=item.partition)
+        try:
+            host = self._hosts.get(topic, item.partition)
+            host.state.check_leader()
+            host.state.check_epoch(item.current_leader_epoch)
+            if item.leader_epoch == host.state.leader_epoch:
+                # Known also while nothing has been written in it.
+                answer.leader_epoch, answer.end_offset = item.leader_epoch, host.state.log_end
+            else:
+                answer.leader_epoch, answer.end_offset = host.log.epochs.end_of(item.leader_epoch, host.state.log_end)
+        except BrokerError as error:
+            answer.error_code, _ = wire_error(error)
+        return answer
+
+
+def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)

@@ -1,0 +1,198 @@
+"""Produce (0), v3 to v13: append one batch to each of some partitions.
+
+v0 to v2 are advertised, because librdkafka takes their absence for a broker without compression, and refused, as their
+messages are of a format that is no longer stored. Each partition succeeds or fails by itself. With acks=0 there is no
+answer at all, so that a failure can only be told by closing the connection.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Any
+
+from penstock.api.registry import Api, RequestContext
+from penstock.core.quota import ClientQuotas
+from penstock.model.errors import BrokerError, wire_error
+from penstock.model.generated_errors import InvalidRequiredAcks, InvalidTopic, RequestTimedOut, UnknownTopicId
+from penstock.model.topic import INTERNAL_TOPICS
+from penstock.net.reply import Buffer, CloseConnection, Pending
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import Appended, PartitionHost
+from penstock.runtime.timers import Timers
+from penstock.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    decode_produce,
+    encode_produce_response,
+)
+
+ADMIN_CLIENT = "__admin_client"
+"""Kafka's name for the tools that may write to internal topics."""
+
+
+class ProduceAnswer:
+    """What goes back: results by topic, in the order of the request."""
+
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(self, topics: list[ProducedTopic]) -> None:
+        self.topics = topics
+        self.throttle_time_ms = 0
+
+
+def encode(answer: ProduceAnswer, version: int) -> bytes | list[Buffer]:
+    return encode_produce_response(answer.topics, version, answer.throttle_time_ms)
+
+
+class Produce:
+    """The write path."""
+
+    def __init__(self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas) -> None:
+        self._hosts = hosts
+        self._timers = timers
+        self._quotas = quotas
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(
+                key=0,
+                versions=range(3, 14),
+                handle=self.handle,
+                decode=decode_produce,
+                encode=encode,
+                advertised_min=0,
+            ),
+        )
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> Any:
+        acks = request.acks
+        if not -1 <= acks <= 1:
+            return self._all_failed(request, InvalidRequiredAcks())
+        topics: list[ProducedTopic] = []
+        unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]] = []
+        waits: list[tuple[ProducedPartition, Future[None]]] = []
+        written = 0
+        now_ms, version = context.now_ms, context.api_version
+        for name, topic_id, partitions in request.topics:
+            produced: list[ProducedPartition] = []
+            topics.append((name, topic_id, produced))
+            for index, records in partitions:
+                result = ProducedPartition(index)
+                produced.append(result)
+                try:
+                    host = self._host(context, name, topic_id, index)
+                    appended = host.append(records, now_ms, acks_all=acks == -1, version=version)
+                    if not isinstance(appended, Appended):
+                        unfinished.append((result, host, appended))
+                        continue
+                    wait = self._succeeded(result, host, appended, acks)
+                    if wait is not None:
+                        waits.append((result, wait))
+                    written += len(records or b"")
+                except BrokerError as error:
+                    self._failed(result, error)
+        if self._quotas.enabled:
+            context.throttle(self._quotas.produce.record(context.user, context.client_id or "", written, now_ms))
+        if unfinished:
+            return self._finish(request, topics, unfinished, waits)
+        return self._reply(request, topics, waits)
+
+    def _host(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> PartitionHost:
+        if name is None:
+            assert topic_id is not None
+            name = self._hosts.topic_name(topic_id)
+            if name is None:
+                raise UnknownTopicId
+        if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
+            raise InvalidTopic(f"Cannot append to internal topic {name}")
+        return self._hosts.get(name, index)
+
+    def _succeeded(
+        self, result: ProducedPartition, host: PartitionHost, appended: Appended, acks: int
+    ) -> Future[None] | None:
+        """Fill in where the batch went; give what its acknowledgement has to wait for."""
+        result.base_offset = appended.base_offset
+        result.log_append_time_ms = appended.log_append_time_ms
+        result.log_start_offset = appended.log_start
+        if acks == 0:
+            return None
+        return host.committed(appended.end) if acks == -1 else host.durable(appended.end)
+
+    def _failed(self, result: ProducedPartition, error: BaseException) -> None:
+        result.error_code, result.error_message = wire_error(error)
+        result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
+        result.record_errors = getattr(error, "record_errors", ())
+
+    def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceAnswer:
+        topics: list[ProducedTopic] = []
+        for name, topic_id, partitions in request.topics:
+            produced = [ProducedPartition(index) for index, _ in partitions]
+            for result in produced:
+                self._failed(result, error)
+            topics.append((name, topic_id, produced))
+        return ProduceAnswer(topics)
+
+    async def _finish(
+        self,
+        request: ProduceRequest,
+        topics: list[ProducedTopic],
+        unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]],
+        waits: list[tuple[ProducedPartition, Future[None]]],
+    ) -> Any:
+        """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
+        for result, host, work in unfinished:
+            try:
+                wait = self._succeeded(result, host, await work, request.acks)
+                if wait is not None:
+                    waits.append((result, wait))
+            except BrokerError as error:
+                self._failed(result, error)
+        return self._reply(request, topics, waits)
+
+    def _reply(
+        self,
+        request: ProduceRequest,
+        topics: list[ProducedTopic],
+        waits: list[tuple[ProducedPartition, Future[None]]],
+    ) -> ProduceAnswer | Pending | None:
+        if request.acks == 0:
+            for _, _, results in topics:
+                for result in results:
+                    if result.error_code:
+                        raise CloseConnection(f"a produce without acknowledgement failed: {result.error_message}")
+            return None
+        answer = ProduceAnswer(topics)
+        if not waits:
+            return answer
+        return self._wait(answer, waits, request.timeout_ms)
+
+    def _wait(
+        self, answer: ProduceAnswer, waits: list[tuple[ProducedPartition, Future[None]]], timeout_ms: int
+    ) -> Pending:
+        """Answer when every batch is as safe as was asked for, or say at the deadline which are not."""
+        left = {id(future): result for result, future in waits}
+        pending = Pending()
+
+        def settled(future: Future[None]) -> None:
+            result = left.pop(id(future), None)
+            if result is None:
+                return
+            error = future.exception() if not future.cancelled() else None
+            if error is not None:
+                self._failed(result, error)
+            if not left:
+                timer.cancel()
+                pending.resolve(answer)
+
+        def expired() -> None:
+            for result in left.values():
+                self._failed(result, RequestTimedOut())
+            left.clear()
+            pending.resolve(answer)
+
+        timer = self._timers.after_ms(max(timeout_ms, 0), expired)
+        for _, future in waits:
+            future.add_done_callback(settled)
+        return pending

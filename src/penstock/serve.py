@@ -1,0 +1,125 @@
+"""The broker's process: flags, settings, logs, signals, exit codes. What runs in it is `penstock.broker`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import penstock
+from penstock.broker import Broker
+from penstock.cluster.embedded import StoreDamaged, StoreInUse
+from penstock.cluster.store import StoreUnavailable
+from penstock.config.broker import BrokerConfig
+from penstock.config.load import ConfigFault, load
+from penstock.model.clock import SystemChance, SystemClock
+from penstock.observe.log import LEVELS, LogStyle, configure, logger
+from penstock.storage.directories import StartRefused
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+GC_THRESHOLDS = (50_000, 20, 50)
+"""Requests make few cycles; looking for them seldom keeps the pauses out of the latencies."""
+
+
+class Refused(Exception):
+    """The broker does not start; the message says why and what to do."""
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m penstock.broker", description="Run one broker in this process.")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="where the data is kept")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML, or Kafka's server.properties")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting")
+    parser.add_argument("--insecure-listen", action="store_true", help="allow an open listener that others can reach")
+    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    parser.add_argument("--log-style", choices=[style.value for style in LogStyle], default=LogStyle.AUTO.value)
+    return parser.parse_args(argv)
+
+
+def settings(flags: argparse.Namespace) -> BrokerConfig:
+    """What flags, environment and file make together; `Refused` where that cannot be run."""
+    given: dict[str, str] = {}
+    for item in flags.set:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise Refused(f"--set {item}: a setting is KEY=VALUE")
+        given[name.strip()] = value.strip()
+    if flags.listen is not None:
+        given["listeners"] = f"PLAINTEXT://{flags.listen}"
+    if flags.data is not None:
+        given["log.dirs"] = str(flags.data)
+    if flags.insecure_listen:
+        given["insecure.listen"] = "true"
+    try:
+        config = load(file=flags.config, env=os.environ, flags=given)
+    except ConfigFault as fault:
+        raise Refused(str(fault)) from None
+    for endpoint in config.endpoints:
+        if not endpoint.loopback and not config.insecure_listen:
+            raise Refused(
+                f"{endpoint} can be reached from other machines, and a listener without authentication lets anyone in. "
+                "Listen on a loopback address (--listen 127.0.0.1:9092), or say --insecure-listen if you trust "
+                "everybody on that network"
+            )
+    return config
+
+
+def raise_file_limit() -> None:
+    """A partition being used holds files open: take as many as the system grants without asking."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def run(broker: Broker) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    await broker.serve(stop)
+
+
+def run_loop(broker: Broker) -> None:
+    """On uvloop where it is installed, else on asyncio's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(run(broker))
+    else:
+        uvloop.run(run(broker))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    if not __debug__:
+        print("penstock's assertions guard your data: run it without -O", file=sys.stderr)
+        return EXIT_USAGE
+    flags = arguments(argv)
+    try:
+        config = settings(flags)
+    except Refused as reason:
+        print(f"penstock: {reason}", file=sys.stderr)
+        return EXIT_USAGE
+    configure(level=flags.log_level, style=LogStyle(flags.log_style))
+    log = logger("broker")
+    for warning in config.warnings:
+        log.warning("setting_without_effect", detail=warning)
+    log.info("starting", version=penstock.__version__, broker_id=config.broker_id, data=list(config.data_directories))
+    raise_file_limit()
+    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log)
+    try:
+        run_loop(broker)
+    except (StartRefused, StoreInUse, StoreDamaged, StoreUnavailable, OSError) as reason:
+        log.error("start_refused", reason=str(reason))
+        return EXIT_FAILED
+    log.info("stopped")
+    return 0
