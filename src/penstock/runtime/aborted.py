@@ -18,6 +18,8 @@ class AbortedTxns:
     def load(cls, log: Log) -> "AbortedTxns":
         """What the segments' index files say. A log without such files costs one look into its directory."""
         disk = log.directory.disk
+        if log.log_end == 0:
+            return cls([])
         try:
             named = map(parse_offset_name, disk.list_directory(log.path))
             bases = sorted(found[0] for found in named if found is not None and found[1] == TXN_INDEX)

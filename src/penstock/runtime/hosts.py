@@ -4,7 +4,6 @@ A partition costs next to nothing until somebody asks for it: its log is opened,
 made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 
@@ -47,7 +46,6 @@ class Hosts:
         "_live",
         "_log",
         "_names",
-        "_new",
         "_replayed",
         "_settings",
         "_store",
@@ -81,8 +79,6 @@ class Hosts:
         self._names: dict[bytes, str] = {}
         self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
         """Topics with the same overrides share one object: ten thousand partitions need a handful."""
-        self._new: deque[TopicPartition] = deque()
-        """Partitions whose directories are still to be made."""
         self._replayed: dict[TopicPartition, tuple[ProducerTable, int]] = {}
         """Producers read ahead at start, until their hosts are made."""
 
@@ -177,12 +173,18 @@ class Hosts:
             self._store.delete(tp)
             log = None
         if log is None:
-            if any(d.offline is not None for d in self._store.all_directories) and tp not in self._new:
-                raise KafkaStorageError(f"{tp} is not in any directory that can be reached, and one cannot be.")
+            self._check_whole()
             log = self._store.create(tp, topic.topic_id, config)
         return log
 
+    def _check_whole(self) -> None:
+        """A partition that is nowhere may be in a directory that cannot be reached: then it must not begin anew."""
+        for directory in self._store.all_directories:
+            directory.check()
+
     def _producers_of(self, log: Log) -> tuple[ProducerTable, int]:
+        if log.log_end == 0:
+            return ProducerTable(), 0
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
@@ -199,9 +201,9 @@ class Hosts:
         Before serving: it may take as long as reading what was written since the last snapshots.
         """
         for topic in topics:
-            self._adopt(topic)
+            self._adopt(topic, created=False)
         now_ms, idle_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
-        views = [(log.tp, log.view()) for log in self._store if log.opened and self._is_held(log)]
+        views = [(log.tp, log.view()) for log in self._store if log.opened and log.log_end and self._is_held(log)]
         work = [(tp, self._threads.submit(replay_producers, view, now_ms, idle_ms)) for tp, view in views]
         self._replayed = {tp: replayed.result() for tp, replayed in work}
         for log in self._store:
@@ -215,22 +217,24 @@ class Hosts:
             return False
         return log.topic_id in (topic.topic_id, TOPIC_ID_ZERO)
 
-    def _adopt(self, topic: TopicState) -> None:
+    def _adopt(self, topic: TopicState, *, created: bool) -> None:
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
-        config, _ = self.settings(topic.configs)
-        self._settle(topic, range(len(topic.partitions)), config)
+        self._settle(topic, range(len(topic.partitions)), created=created)
 
-    def _settle(self, topic: TopicState, partitions: Iterable[int], config: TopicConfig) -> None:
-        """Give logs that exist their settings, and queue those that do not."""
+    def _settle(self, topic: TopicState, partitions: Iterable[int], *, created: bool) -> None:
+        """Give logs that exist their settings, and new partitions their logs."""
+        config, _ = self.settings(topic.configs)
         for index in partitions:
             if self._broker_id in topic.partitions[index].replicas:
                 tp = TopicPartition(topic.name, index)
                 log = self._store.get(tp)
-                if log is None:
-                    self._new.append(tp)
-                else:
+                if log is not None and log.topic_id in (topic.topic_id, TOPIC_ID_ZERO):
                     log.config = config
+                elif created:
+                    if log is not None:
+                        self._store.delete(tp)
+                    self._store.create(tp, topic.topic_id, config)
 
     def apply(self, delta: ImageDelta) -> None:
         """Follow a change of the metadata: make, delete, grow, reconfigure, change leaders."""
@@ -249,13 +253,12 @@ class Hosts:
         if after is None:
             return
         if before is None:
-            self._adopt(after)
+            self._adopt(after, created=True)
             return
         self._topics[after.name] = after
-        settings = self.settings(after.configs)
         if after.configs != before.configs:
-            self._reconfigure(after, settings)
-        self._settle(after, range(len(before.partitions), len(after.partitions)), settings[0])
+            self._reconfigure(after, self.settings(after.configs))
+        self._settle(after, range(len(before.partitions), len(after.partitions)), created=True)
         live = self._live.get(after.name, {})
         for index, host in live.items():
             if after.partitions[index] != before.partitions[index]:
@@ -300,19 +303,6 @@ class Hosts:
         self._settings.clear()
         for topic in self._topics.values():
             self._reconfigure(topic, self.settings(topic.configs))
-
-    def make_new(self, count_max: int) -> bool:
-        """Make the directories of some new partitions; True while there are more. One that fails waits for its use."""
-        for _ in range(min(count_max, len(self._new))):
-            tp = self._new[0]
-            topic = self._topics.get(tp.topic)
-            try:
-                if topic is not None and tp.partition < len(topic.partitions) and self._store.get(tp) is None:
-                    self._log_of(tp, topic, self.settings(topic.configs)[0])
-            except KafkaStorageError as error:
-                self._log.error("partition_not_made", partition=str(tp), reason=str(error))
-            self._new.popleft()
-        return bool(self._new)
 
     # Ending
 

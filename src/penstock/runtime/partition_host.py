@@ -57,7 +57,7 @@ VERSION_NEWEST = 13
 FLUSH_NEVER = 2**63
 
 unpack_header = HEADER.unpack_from
-make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__
+make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 """A header without the check of its length that `_make` repeats."""
 
 
@@ -201,19 +201,18 @@ class PartitionHost:
         if attributes & TRANSACTIONAL_FLAG and transactional_id is None and not internal:
             raise TransactionalIdAuthorizationFailed()
         light = LIGHT_RECORDS_BYTES_MAX
+        # What is worked at later is copied now: the request's buffer is the connection's.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
-            return self._append_later(batch, now_ms, internal)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, internal)
         try:
             sound, header = screen(batch, self._rules, now_ms, self.tp, internal=internal, records_bytes_max=light)
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
-            return self._append_later(batch, now_ms, internal)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, internal)
         return self._store(sound, header, now_ms, internal=internal)
 
-    async def _append_later(self, batch: memoryview, now_ms: int, internal: bool) -> Appended:
-        # A copy: the request's buffer is the connection's, and another thread is about to read it.
-        copied = memoryview(bytearray(batch))
+    async def _append_later(self, copied: memoryview, now_ms: int, internal: bool) -> Appended:
         rules, tp = self._rules, self.tp
         try:
             sound, header = await get_running_loop().run_in_executor(
