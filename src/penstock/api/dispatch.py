@@ -123,7 +123,11 @@ class Dispatcher:
             self._throttles.throttled(api.name.lower(), context.throttle_ms)
             context.connection.mute(context.throttle_ms / 1000)
         version = context.api_version
-        body = api.encode(response, version)
+        try:
+            body = api.encode(response, version)
+        except Exception as error:
+            self._on_bug(api.name, error)
+            raise CloseConnection(f"the answer to {api.name} v{version} cannot be encoded") from error
         # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
         if type(body) is bytes:

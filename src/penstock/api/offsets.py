@@ -29,6 +29,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
+EPOCHS_FROM = 4
 
 Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[], TimedOffset | None]]
 """An answer to fill in, its host, the offset readers may see up to, and the look-up that reads the disk."""
@@ -64,7 +65,11 @@ class Offsets:
             for topic in request.topics
         ]
         response = by_time.Response(topics=topics)
-        return self._search(response, searches) if searches else response
+        return (
+            self._search(response, searches, context.api_version)
+            if searches
+            else known_to(response, context.api_version)
+        )
 
     def _one(
         self, topic: str, item: ListOffsetsPartition, version: int, committed: bool, searches: list[Search]
@@ -96,7 +101,7 @@ class Offsets:
             return failed(index, error)
         return answer
 
-    async def _search(self, response: by_time.Response, searches: list[Search]) -> by_time.Response:
+    async def _search(self, response: by_time.Response, searches: list[Search], version: int) -> by_time.Response:
         for answer, _, readable, search in searches:
             try:
                 found = await asyncio.to_thread(search)
@@ -108,7 +113,7 @@ class Offsets:
                 answer.timestamp = found.timestamp
                 answer.offset = found.offset
                 answer.leader_epoch = found.leader_epoch
-        return response
+        return known_to(response, version)
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
         return by_epoch.Response(
@@ -139,3 +144,12 @@ class Offsets:
 
 def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+
+
+def known_to(response: by_time.Response, version: int) -> by_time.Response:
+    """Leave out what a version has no field for."""
+    if version < EPOCHS_FROM:
+        for topic in response.topics:
+            for answer in topic.partitions:
+                answer.leader_epoch = -1
+    return response

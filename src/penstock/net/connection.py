@@ -261,7 +261,11 @@ class Connection:
 
         def deliver(response: Any) -> None:
             slot.pending = None
-            slot.frame = encode(response)
+            try:
+                slot.frame = encode(response)
+            except CloseConnection as reason:
+                self.close(str(reason))
+                return
             slot.ready = True
             self._drain_slots()
 
