@@ -20,9 +20,9 @@ from penstock.core.fetch_session import (
     PartitionKey,
 )
 from penstock.model.errors import BrokerError
-from penstock.runtime.fetch_watch import DelayedRead, PartitionWatch, Reader
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Fetched
+from penstock.runtime.purgatory import DelayedRead, PartitionWatch, Reader
 from penstock.runtime.timers import Timers
 
 Told = tuple[FetchPartition, Fetched | BrokerError]
@@ -93,9 +93,7 @@ class FetchJob:
         partitions = self._partitions if session is None else list(session.active.values())
         for partition in partitions:
             try:
-                fetched = self._fetches.look(
-                    partition, self._reader, limits, bytes_left, at_least_one=bytes_read == 0 and bytes_left > 0
-                )
+                fetched = self._fetches.look(partition, self._reader, limits, bytes_left, at_least_one=bytes_read == 0)
             except BrokerError as error:
                 results.append((partition, error))
                 urgent = True
@@ -118,7 +116,7 @@ class FetchJob:
             reader.waiting.complete()
 
         def again() -> None:
-            self._delayed = None
+            self._end_wait()
             self.read()
             completed()
 
@@ -130,7 +128,12 @@ class FetchJob:
             read_committed=self._limits.read_committed,
             completed=again,
         )
+        self._fetches.waiting += 1
         self._delayed.start(self._fetches.timers, wait_ms)
+
+    def _end_wait(self) -> None:
+        self._delayed = None
+        self._fetches.waiting -= 1
 
     @property
     def session_id(self) -> int:
@@ -141,7 +144,7 @@ class FetchJob:
         """The connection closed: nobody wants the answer."""
         if self._delayed is not None:
             self._delayed.cancel()
-            self._delayed = None
+            self._end_wait()
 
     def answer(self, now_ms: int) -> tuple[int, list[Told]]:
         """The session to name and what to tell; `InvalidFetchSessionEpoch` when the answer has been overtaken.
@@ -184,12 +187,14 @@ def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
 class Fetches:
     """The read path over all partitions of this broker."""
 
-    __slots__ = ("_readers", "hosts", "sessions", "timers")
+    __slots__ = ("_readers", "hosts", "sessions", "timers", "waiting")
 
     def __init__(self, *, hosts: Hosts, sessions: FetchSessions, timers: Timers) -> None:
         self.hosts = hosts
         self.sessions = sessions
         self.timers = timers
+        self.waiting = 0
+        """Requests that wait for something to read."""
         self._readers: dict[int, Reader] = {}
         """By session id; they leave with their sessions."""
 

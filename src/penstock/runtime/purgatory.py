@@ -1,53 +1,132 @@
 """Where reads wait that found too little: until enough has been written, something went wrong, or time is up.
 
-A waiting read is woken by the partitions it watches and looks at no others. Writes that wait, for replicas or for the
-disk, are `PartitionHost.committed` and `durable`, with a timer beside them.
+Readers with a session keep their watches from one poll to the next, so that waiting on a thousand quiet partitions
+costs the same as on one. A watch that has told its news while nobody waited closes by itself: the partition is marked
+in the session, and a reader that never comes back costs nothing.
+
+Writes that wait, for replicas or for the disk, are `PartitionHost.committed` and `durable`, with a timer beside them.
 """
 
 from collections.abc import Callable, Iterable
 
+from penstock.core.fetch_session import FetchPartition, FetchSession
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timer, Timers
 
 
-class DelayedFetch:
-    """A read that waits. `complete` is called once, on the loop, and never after `cancel`."""
+class PartitionWatch:
+    """One reader's eye on one partition."""
 
-    __slots__ = ("_bytes_missing", "_complete", "_ended", "_seen", "_timer", "done")
+    __slots__ = ("host", "partition", "reader", "seen", "watching")
 
-    def __init__(self, hosts: Iterable[PartitionHost], bytes_missing: int, complete: Callable[[], None]) -> None:
-        self._seen = {host: host.readable_bytes for host in hosts}
-        """What each host had made visible when last looked at."""
-        self._bytes_missing = bytes_missing
-        self._complete = complete
-        self._timer: Timer | None = None
-        self._ended: Callable[[DelayedFetch], None] | None = None
-        self.done = False
+    def __init__(self, host: PartitionHost, partition: FetchPartition, reader: "Reader") -> None:
+        self.host = host
+        self.partition = partition
+        self.reader = reader
+        self.seen = host.readable_bytes
+        """What the host had made visible when last looked at."""
+        self.watching = False
 
-    def begin(self, timers: Timers, wait_ms: int, ended: Callable[["DelayedFetch"], None]) -> None:
-        """Wait this long at most, for what happens from here on."""
-        self._ended = ended
-        self._timer = timers.after_ms(wait_ms, self.complete)
-        for host in self._seen:
-            host.watch(self)
+    def open(self) -> None:
+        """Hear of everything that happens from now on."""
+        self.seen = self.host.readable_bytes
+        if not self.watching:
+            self.watching = True
+            self.host.watch(self)
+
+    def close(self) -> None:
+        if self.watching:
+            self.watching = False
+            self.host.unwatch(self)
 
     def notify(self, host: PartitionHost) -> None:
-        """A host grew, lost something from its start, or is gone."""
-        if host.gone is not None or not host.state.leads:
+        grown = host.readable_bytes - self.seen
+        self.seen = host.readable_bytes
+        self.reader.moved(self, grown)
+
+
+class Reader:
+    """Whoever polls: a session, over many requests, or a single request without one."""
+
+    __slots__ = ("session", "waiting")
+
+    def __init__(self, session: FetchSession | None) -> None:
+        self.session = session
+        self.waiting: DelayedRead | None = None
+
+    def moved(self, watch: PartitionWatch, grown: int) -> None:
+        """A watched partition has news. With nobody waiting, it is enough to remember it: the next poll will look."""
+        if self.session is not None:
+            self.session.stir(watch.partition)
+        if self.waiting is None:
+            watch.close()
+        else:
+            self.waiting.moved(watch, grown)
+
+    def left(self, partitions: Iterable[FetchPartition]) -> None:
+        """These partitions are no longer the session's, or the session is closed."""
+        for partition in partitions:
+            watch = partition.place
+            if isinstance(watch, PartitionWatch):
+                watch.close()
+                partition.place = None
+        if self.session is not None and self.session.closed and self.waiting is not None:
+            self.waiting.complete()
+
+
+class DelayedRead:
+    """A read that waits. `completed` is called once, on the loop, and never after `cancel`."""
+
+    __slots__ = ("_bytes_missing", "_completed", "_grown", "_read_committed", "_reader", "_timer", "_watches", "done")
+
+    def __init__(
+        self,
+        reader: Reader,
+        watches: Iterable[PartitionWatch],
+        *,
+        bytes_missing: int,
+        read_committed: bool,
+        completed: Callable[[], None],
+    ) -> None:
+        """Watch these partitions; a reader with a session has others open already, which count as well."""
+        assert reader.waiting is None, "one read at a time waits for a reader"
+        self._reader = reader
+        self._bytes_missing = bytes_missing
+        self._read_committed = read_committed
+        self._completed = completed
+        self._grown: dict[PartitionWatch, int] = {}
+        self._timer: Timer | None = None
+        self.done = False
+        reader.waiting = self
+        self._watches = list(watches)
+        for watch in self._watches:
+            watch.open()
+
+    def start(self, timers: Timers, wait_ms: int) -> None:
+        """Wait this long at most."""
+        if not self.done:
+            self._timer = timers.after_ms(wait_ms, self.complete)
+
+    def moved(self, watch: PartitionWatch, grown: int) -> None:
+        """A partition grew, or can no longer be read as before."""
+        state = watch.host.state
+        wanted = watch.partition
+        if not state.leads or wanted.fetch_offset < state.log_start:
             self.complete()
             return
-        grown = host.readable_bytes - self._seen[host]
-        self._seen[host] = host.readable_bytes
+        if self._read_committed and state.last_stable <= wanted.fetch_offset:
+            return
         self._bytes_missing -= grown
-        # Without growth the log start moved, which may have put the reader out of range.
-        if self._bytes_missing <= 0 or grown == 0:
+        total = self._grown[watch] = self._grown.get(watch, 0) + grown
+        # A partition that has given all it may is not worth waiting for, whatever the others lack.
+        if self._bytes_missing <= 0 or total >= wanted.bytes_max:
             self.complete()
 
     def complete(self) -> None:
         """Stop waiting and say so."""
         if not self.done:
             self._end()
-            self._complete()
+            self._completed()
 
     def cancel(self) -> None:
         """Stop waiting in silence: whoever asked is gone."""
@@ -59,35 +138,8 @@ class DelayedFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for host in self._seen:
-            host.unwatch(self)
-        self._seen.clear()
-        if self._ended is not None:
-            self._ended(self)
-            self._ended = None
-
-
-class Purgatory:
-    """The reads that wait now."""
-
-    __slots__ = ("_timers", "_waiting")
-
-    def __init__(self, timers: Timers) -> None:
-        self._timers = timers
-        self._waiting: dict[DelayedFetch, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, delayed: DelayedFetch, wait_ms: int) -> None:
-        """Let a read wait this long at most."""
-        self._waiting[delayed] = None
-        delayed.begin(self._timers, wait_ms, self._forget)
-
-    def close(self) -> None:
-        """Answer everybody with what there is: the broker stops."""
-        for delayed in tuple(self._waiting):
-            delayed.complete()
-
-    def _forget(self, delayed: DelayedFetch) -> None:
-        self._waiting.pop(delayed, None)
+        self._reader.waiting = None
+        if self._reader.session is None:
+            for watch in self._watches:
+                watch.close()
+        self._watches = []
