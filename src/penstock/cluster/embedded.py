@@ -35,7 +35,8 @@ TRANSACTIONS_PENDING_MAX = 10_000
 TRANSACTIONS_PER_COMMIT_MAX = 256
 CACHE_KIB = 2048
 
-SCHEMA = """
+OPENING = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS node (
     path TEXT PRIMARY KEY,
     data BLOB NOT NULL,
@@ -45,7 +46,13 @@ CREATE TABLE IF NOT EXISTS node (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO counter VALUES ('transaction', 0), ('session', 0);
+DELETE FROM node WHERE owner <> 0;
+UPDATE counter SET value = value + 1 WHERE name = 'session';
+PRAGMA user_version = 1;
+COMMIT;
 """
+"""Makes what is missing and begins a session. Whoever had the store before is gone, or this process could not have it,
+so the nodes it owned go too."""
 
 
 class StoreInUse(Exception):
@@ -78,14 +85,8 @@ class _Database:
         problems = [row[0] for row in run("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
             raise StoreDamaged(f"{self.file} is damaged: {'; '.join(problems)}; restore it from a copy")
-        self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        with self.connection:
-            run("BEGIN IMMEDIATE")
-            # Whoever had the store before is gone, or this process could not have it.
-            run("DELETE FROM node WHERE owner <> 0")
-            run("UPDATE counter SET value = value + 1 WHERE name = 'session'")
-            counters = dict(run("SELECT name, value FROM counter"))
-            run("COMMIT")
+        self.connection.executescript(OPENING)
+        counters = dict(run("SELECT name, value FROM counter"))
         self.session, self.transaction = counters["session"], counters["transaction"]
 
     def close(self) -> None:

@@ -1,0 +1,267 @@
+"""The controller over a real store: transactions, office, producer ids, and who hears of what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster.catalog import Catalog
+from penstock.cluster.controller import PRODUCER_ID_BLOCK, Controller, found, register, take_office
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.live_config import LiveConfig
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
+from penstock.core.controller.image import ImageDelta
+from penstock.core.controller.operations import Delete, Set
+from penstock.core.controller.quotas import QuotaChange
+from penstock.core.controller.records import (
+    BROKER_CONFIGS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    BrokerEndpoint,
+    BrokerState,
+    pack,
+)
+from penstock.core.controller.topics import Growth, NewTopic
+from penstock.model.clock import SystemChance
+from penstock.model.generated_errors import NotController, TopicAlreadyExists
+from penstock.model.topic import TopicState
+
+BROKER = BrokerState(
+    broker_id=1, endpoints=(BrokerEndpoint(listener="PLAINTEXT", host="localhost", port=9092),), rack=None
+)
+
+
+@dataclass
+class Cluster:
+    store: EmbeddedStore
+    catalog: Catalog
+    live: LiveConfig
+    controller: Controller
+
+    @classmethod
+    async def start(cls, directory: Path) -> Cluster:
+        store = await EmbeddedStore.open(directory)
+        await found(store, lambda: "the-cluster")
+        catalog = Catalog()
+        await catalog.open(store)
+        await register(store, BROKER)
+        assert await take_office(store, BROKER.broker_id)
+        live = LiveConfig(BrokerConfig())
+        live.follow(catalog)
+        controller = Controller(store=store, catalog=catalog, chance=SystemChance(), config=lambda: live.current)
+        return cls(store, catalog, live, controller)
+
+
+def run(directory: Path, act: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        cluster = await Cluster.start(directory)
+        try:
+            await act(cluster)
+        finally:
+            await cluster.store.close()
+
+    asyncio.run(whole())
+
+
+def test_a_store_is_founded_once(tmp_path: Path) -> None:
+    async def first(cluster: Cluster) -> None:
+        await found(cluster.store, lambda: "another")
+        assert cluster.catalog.image.cluster_id == "the-cluster"
+        assert cluster.catalog.image.controller_id == 1
+        assert cluster.catalog.image.brokers == {1: cluster.catalog.image.brokers[1]}
+
+    run(tmp_path, first)
+    run(tmp_path, first)
+
+
+def test_topics_are_there_when_the_answer_is(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        heard: list[ImageDelta] = []
+        cluster.catalog.listen(heard.append)
+        outcomes = await cluster.controller.create_topics([NewTopic(name=f"t{n}", partitions=2) for n in range(1000)])
+        assert all(isinstance(outcome, TopicState) for outcome in outcomes)
+        assert len(heard) == 1, "one transaction for all of them"
+        assert len(heard[0].topics) == 1000
+        assert len(cluster.catalog.image.topics) == 1000
+        assert cluster.catalog.image.partition_count == 2000
+
+    run(tmp_path, act)
+
+
+def test_the_image_after_a_restart_is_the_image_before_it(tmp_path: Path) -> None:
+    images: list[dict[str, TopicState]] = []
+
+    async def change(cluster: Cluster) -> None:
+        await cluster.controller.create_topics(
+            [NewTopic(name="a", configs=(("retention.ms", "7"),)), NewTopic(name="b")]
+        )
+        await cluster.controller.grow_topics([Growth(name="a", count=3)])
+        await cluster.controller.delete_topics(["b"])
+        await cluster.controller.change_quotas(
+            [QuotaChange(entity=(("client-id", None),), limits=(("producer_byte_rate", 5.0),))]
+        )
+        images.append(cluster.catalog.image.topics)
+
+    async def look(cluster: Cluster) -> None:
+        image = cluster.catalog.image
+        assert image.topics == images[0]
+        assert image.topics["a"].version == 1
+        assert image.topics_by_id[image.topics["a"].topic_id] is image.topics["a"]
+        assert image.quotas == {(("client-id", None),): {"producer_byte_rate": 5.0}}
+        everything = cluster.catalog.everything()
+        assert [change.after for change in everything.topics] == list(image.topics.values())
+
+    run(tmp_path, change)
+    run(tmp_path, look)
+
+
+def test_two_requests_for_one_name_make_one_topic(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        outcomes = await asyncio.gather(*(cluster.controller.create_topics([NewTopic(name="a")]) for _ in range(5)))
+        kinds = sorted(type(outcome).__name__ for (outcome,) in outcomes)
+        assert kinds == ["TopicAlreadyExists"] * 4 + ["TopicState"]
+
+    run(tmp_path, act)
+
+
+def test_validating_writes_nothing(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        before = cluster.catalog.image.version
+        (outcome,) = await cluster.controller.create_topics([NewTopic(name="a")], validate_only=True)
+        assert isinstance(outcome, TopicState)
+        assert cluster.catalog.image.version == before
+        assert "a" not in cluster.catalog.image.topics
+
+    run(tmp_path, act)
+
+
+def test_a_topic_made_anew_has_another_id_and_starts_over(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        (first,) = await cluster.controller.create_topics([NewTopic(name="a", partitions=3)])
+        await cluster.controller.delete_topics(["a"])
+        (second,) = await cluster.controller.create_topics([NewTopic(name="a")])
+        assert isinstance(first, TopicState)
+        assert isinstance(second, TopicState)
+        assert first.topic_id != second.topic_id
+        assert first.topic_id not in cluster.catalog.image.topics_by_id
+        assert cluster.catalog.image.partition_count == 1
+
+    run(tmp_path, act)
+
+
+def test_who_has_lost_office_writes_nothing_more(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        cluster.catalog.close()  # this controller does not hear of its successor
+        await cluster.store.multi([Delete(CONTROLLER)])
+        assert await take_office(cluster.store, 2)
+        with pytest.raises(NotController):
+            await cluster.controller.create_topics([NewTopic(name="a")])
+        assert await cluster.store.get("/topics/a") is None
+
+    run(tmp_path, act)
+
+
+def test_an_office_is_held_by_one(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        assert not await take_office(cluster.store, 2)
+        node = await cluster.store.get(CONTROLLER_EPOCH)
+        assert node is not None
+        assert node.data == b"1"
+
+    run(tmp_path, act)
+
+
+def test_the_controller_epoch_goes_up_with_every_start(tmp_path: Path) -> None:
+    epochs: list[bytes] = []
+
+    async def act(cluster: Cluster) -> None:
+        node = await cluster.store.get(CONTROLLER_EPOCH)
+        assert node is not None
+        epochs.append(node.data)
+
+    for _ in range(3):
+        run(tmp_path, act)
+    assert epochs == [b"1", b"2", b"3"]
+
+
+def test_producer_ids_are_never_given_twice_whatever_happens_in_between(tmp_path: Path) -> None:
+    given: list[int] = []
+
+    async def act(cluster: Cluster) -> None:
+        ids = ProducerIds(cluster.controller)
+        assert ids.next_at_hand() is None
+        given.extend([await ids.next() for _ in range(3)])
+        assert ids.next_at_hand() == given[-1] + 1
+        given.append(given[-1] + 1)
+
+    for _ in range(3):
+        run(tmp_path, act)
+    assert len(set(given)) == len(given)
+    assert given == sorted(given)
+
+
+def test_producer_ids_run_over_the_end_of_a_block_and_are_unique_among_many_askers(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        ids = ProducerIds(cluster.controller)
+        given = await asyncio.gather(*(ids.next() for _ in range(3)))
+        given += [await ids.next() for _ in range(2 * PRODUCER_ID_BLOCK)]
+        assert len(set(given)) == len(given)
+
+    run(tmp_path, act)
+
+
+def broker_setting(name: str, value: str, broker: str = "") -> ConfigChange:
+    step = SettingStep(name=name, step=Step.SET, value=value)
+    return ConfigChange(resource_type=ResourceType.BROKER, name=broker, steps=(step,))
+
+
+def test_a_setting_of_the_running_broker_is_in_force_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+
+    async def change(cluster: Cluster) -> None:
+        cluster.live.listen(lambda old, new: heard.append((old.message_max_bytes, new.message_max_bytes)))
+        await cluster.controller.change_configs([broker_setting("message.max.bytes", "5000")])
+        assert cluster.live.current.topic_defaults.max_message_bytes == 5000
+        await cluster.controller.change_configs([broker_setting("message.max.bytes", "6000", broker="1")])
+        assert cluster.live.current.message_max_bytes == 6000
+
+    async def look(cluster: Cluster) -> None:
+        assert cluster.live.current.message_max_bytes == 6000
+        assert cluster.live.current.given_cluster == {"message.max.bytes": "5000"}
+
+    run(tmp_path, change)
+    run(tmp_path, look)
+    assert heard == [(1048588, 5000), (5000, 6000)]
+
+
+def test_a_stored_setting_this_version_cannot_read_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+    async def change(cluster: Cluster) -> None:
+        await cluster.controller.change_configs([broker_setting("message.max.bytes", "5000")])
+        settings = {"message.max.bytes": "5000", "key.of.tomorrow": "1", "log.retention.ms": "soon"}
+        await cluster.store.multi([Set(f"{BROKER_CONFIGS}/<default>", pack(settings))])
+        assert cluster.live.current.message_max_bytes == 5000
+
+    async def look(cluster: Cluster) -> None:
+        assert cluster.live.current.message_max_bytes == 5000
+        assert cluster.live.current.log_retention_ms is None
+
+    run(tmp_path, change)
+    run(tmp_path, look)
+
+
+def test_a_bad_topic_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.controller.create_topics([NewTopic(name="a")])
+        before = await cluster.store.tree("/")
+        (outcome,) = await cluster.controller.create_topics([NewTopic(name="a")])
+        assert isinstance(outcome, TopicAlreadyExists)
+        assert await cluster.store.tree("/") == before
+
+    run(tmp_path, act)
