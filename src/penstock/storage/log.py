@@ -23,7 +23,7 @@ from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
 from penstock.storage.offset_index import WouldBlock
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment, SegmentReader
-from penstock.storage.segment_files import remove_segment
+from penstock.storage.segment_files import mark_deleted, remove_segment
 from penstock.storage.segmented_log import SegmentedLog
 from penstock.storage.settings import segment_ms_effective
 from penstock.storage.slices import ColdSlice, FileSlice
@@ -258,11 +258,32 @@ class Log(SegmentedLog):
             self.log_start = offset
             self.epochs.delete_before(offset)
 
+    def drop_oldest(self, count: int) -> list[str]:
+        """Take the oldest segments out of the log; files that may be removed once nobody has them open."""
+        assert count < len(self.segments), f"{self.tp}: {count} of {len(self.segments)} segments"
+        marked: list[str] = []
+        try:
+            for segment in self.segments[:count]:
+                self.forget(segment)
+                marked += mark_deleted(self.directory.disk, self.path, segment.base)
+        except OSError as error:
+            raise self.directory.failed(error, f"dropping segments of {self.tp}") from error
+        self.size_bytes -= sum(segment.size for segment in self.segments[:count])
+        del self.segments[:count]
+        self.delete_before(self.segments[0].base)
+        return marked
+
+    def forget(self, segment: Segment) -> None:
+        """Let go of a segment's files."""
+        segment.release()
+        self.directory.files.forget(segment)
+
     def truncate_to(self, offset: int) -> None:
         """Cut the log's end off, from the batch that holds `offset` on. Appends go on at `offset`."""
         self.open()
         if offset >= self.log_end:
             return
+        assert self.cleaning is None or offset >= self.cleaning.end, f"{self.tp}: committed records are cut at {offset}"
         if offset <= self.log_start:
             self.restart_at(offset)
             return
@@ -279,6 +300,7 @@ class Log(SegmentedLog):
             self.head = None
         keep = bisect_left(self.segments, offset, key=segment_base)
         for segment in self.segments[keep:]:
+            self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
         del self.segments[keep:]
         segment = self.segments[-1]
@@ -300,8 +322,10 @@ class Log(SegmentedLog):
     def restart_at(self, offset: int) -> None:
         """Drop everything and go on, empty, at an offset: a follower whose leader begins later does that."""
         self.open()
+        assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
         self.head = None
         for segment in self.segments:
+            self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
         self.segments.clear()
         self.truncations += 1

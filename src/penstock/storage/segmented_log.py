@@ -1,6 +1,7 @@
 """What a log consists of at any moment: its segments, and the head that is written; opening, rolling, letting go."""
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
@@ -19,6 +20,15 @@ from penstock.storage.settings import LogSettings
 from penstock.storage.time_index import TimeIndex
 
 
+class Cleaning(Protocol):
+    """A compaction under way."""
+
+    @property
+    def end(self) -> int:
+        """It reads and replaces nothing at or beyond this offset."""
+        ...
+
+
 class SegmentedLog:
     """A log that is opened at its first use, and whose files are closed and opened again as room allows."""
 
@@ -26,6 +36,7 @@ class SegmentedLog:
         "_config",
         "chance",
         "cleaned_to",
+        "cleaning",
         "clock",
         "directory",
         "entry_synced",
@@ -84,6 +95,8 @@ class SegmentedLog:
         """As its owner last said; kept in the checkpoint, so that recovery knows what was committed."""
         self.cleaned_to = 0
         """Below it, compaction has left one record per key."""
+        self.cleaning: Cleaning | None = None
+        """The compaction under way, if any: its segments are left alone meanwhile."""
         self.oldest_ms = NO_TIMESTAMP
         """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
         self.segments: list[Segment] = []
@@ -96,7 +109,7 @@ class SegmentedLog:
         self.epochs = LeaderEpochs()
         self.producers: Callable[[], Iterable[ProducerSnapshot]] | None = None
         """Gives the producers' state when a segment ends, for the snapshot beside it."""
-        self.truncations = 0
+        self.truncations: int = 0
         """How often its end was cut off: a flush that began before says nothing about what was written after."""
         self.touched = False
         self.pooled = False

@@ -1,0 +1,354 @@
+"""Compaction: of every key the newest record stays, at its offset.
+
+A pass reads what was written since the last one into a map of keys, then writes the log's finished segments anew
+without the records that the map knows newer ones of. Segments are read and written off the loop, a group at a time; a
+finished group is swapped in on the loop. What follows Kafka:
+
+- a tombstone stays for `delete.retention.ms` after the pass that first met it, which is noted in its batch's header;
+- batches keep their offsets, their producer and their codec; a producer's last batch stays, if need be without records;
+- records of aborted transactions go; a marker stays until nothing is left that needs it, and then as long as a
+tombstone.
+"""
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.storage import txn_index
+from penstock.storage.cleaned_txns import CleanedTxns
+from penstock.storage.head import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from penstock.storage.key_map import KeyMap
+from penstock.storage.log import Log, segment_base
+from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name
+from penstock.storage.pace import Pace
+from penstock.storage.segment import Segment
+from penstock.storage.segment_files import mark_deleted
+from penstock.storage.segment_writer import SegmentWriter
+from penstock.storage.settings import LogSettings
+from penstock.storage.trash import Trash
+from penstock.storage.txn_index import AbortedTxn
+from penstock.storage.view import LogView, SegmentView
+from penstock.storage.walk import BatchAt, walk
+from penstock.wire.records import ABORT_MARKER, batch_keys, decode_records, empty_batch, filter_batch, parse_marker
+
+
+class LastBatch(NamedTuple):
+    """The last batch of a producer that may still write: it says where its sequence stands."""
+
+    offset: int
+    """Its last offset; -1 when only a marker of it is left."""
+    epoch: int
+
+
+class Cleaned(NamedTuple):
+    """A group of segments, written anew and ready to be swapped in."""
+
+    segment: SegmentView
+    replaced: tuple[int, ...]
+    """Base offsets of the segments it was made from."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a pass has done so far."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_dropped: int = 0
+    tombstones_dropped: int = 0
+
+
+class Compaction:
+    """One pass over one log. Made on the loop; `build_map` and `clean` run off it, `swap` and `end` on it again."""
+
+    def __init__(
+        self,
+        view: LogView,
+        settings: LogSettings,
+        *,
+        dirty_from: int,
+        end: int,
+        now_ms: int,
+        keys_max: int,
+        last_batches: dict[int, LastBatch],
+        pace: Pace | None = None,
+    ) -> None:
+        self.view = view
+        self.settings = settings
+        self.dirty_from = dirty_from
+        self.end = end
+        """Nothing at or beyond is read or replaced. After `build_map`: nor what did not fit into the map."""
+        self.now_ms = now_ms
+        self.totals = Totals()
+        self._keys = KeyMap(keys_max)
+        self._last_batches = last_batches
+        self._pace = pace
+        self._mapped_to = dirty_from
+        self._txns = CleanedTxns([])
+
+    # Off the loop
+
+    def build_map(self) -> None:
+        """Learn the newest offset of every key in the dirty part, or in as much of it as the map can hold."""
+        self._txns = CleanedTxns(self._aborted())
+        for batch in self._batches(self.dirty_from):
+            if self._keys.is_full:
+                break
+            self._map(batch)
+            self._mapped_to = batch.header.next_offset
+        else:
+            self._mapped_to = self.end
+        self._txns = CleanedTxns(self._aborted())
+
+    def _map(self, batch: BatchAt) -> None:
+        header = batch.header
+        if header.is_control:
+            self._txns.end(header, aborted=is_abort(batch))
+        elif not self._txns.is_aborted(header):
+            for record in batch_keys(batch.data):
+                if record.key is not None:
+                    self._keys.put(record.key, record.offset)
+
+    def _batches(self, offset: int) -> Iterator[BatchAt]:
+        for batch in self.view.walk_from(offset, bodies=True):
+            if batch.header.base_offset >= self.end:
+                return
+            if self._pace is not None:
+                self._pace.done(batch.header.size)
+            yield batch
+
+    def _aborted(self) -> list[AbortedTxn]:
+        """Every aborted transaction that the segments know of."""
+        found: list[AbortedTxn] = []
+        for segment in self.view.segments:
+            found += txn_index.read(self.view.disk, f"{self.view.path}/{offset_name(segment.base, TXN_INDEX)}")
+        return found
+
+    def groups(self) -> list[tuple[SegmentView, ...]]:
+        """Segments that are written anew together: as many neighbours as fit into one segment."""
+        settings = self.settings
+        groups: list[list[SegmentView]] = []
+        bytes_in_group = 0
+        for at, segment in enumerate(self.view.segments):
+            following = self.view.segments[at + 1].base if at + 1 < len(self.view.segments) else self.end
+            if segment.base >= min(self._mapped_to, self.end) or following > self.end:
+                break
+            bytes_in_group += segment.size
+            entries = bytes_in_group // max(1, settings.index_interval_bytes)
+            if (
+                groups
+                and bytes_in_group <= settings.segment_bytes_effective
+                and entries * OFFSET_ENTRY_BYTES <= settings.segment_index_bytes
+                and following - groups[-1][0].base <= RELATIVE_OFFSET_MAX
+            ):
+                groups[-1].append(segment)
+            else:
+                groups.append([segment])
+                bytes_in_group = segment.size
+        return [tuple(group) for group in groups]
+
+    def clean(self, group: tuple[SegmentView, ...]) -> Cleaned:
+        """Write a group anew, without what the map knows newer records of. `OSError` leaves the log as it was.
+
+        Groups are cleaned in the order of `groups`, each once: transactions reach from one into the next.
+        """
+        disk, path = self.view.disk, self.view.path
+        writer = SegmentWriter(disk, path, group[0].base, self.settings.index_interval_bytes)
+        try:
+            for segment in group:
+                file = disk.open_read(f"{path}/{offset_name(segment.base, LOG)}")
+                for batch in walk(file, 0, segment.size, offset_min=segment.base, bodies=True):
+                    if self._pace is not None:
+                        self._pace.done(batch.header.size)
+                    self._clean_batch(batch, writer)
+            cleaned = writer.finish(group[-1].modified_ms)
+        except OSError:
+            with contextlib.suppress(OSError):
+                writer.discard()
+            raise
+        self.totals.bytes_written += cleaned.size
+        return Cleaned(cleaned, tuple(segment.base for segment in group))
+
+    def _clean_batch(self, batch: BatchAt, writer: SegmentWriter) -> None:
+        header = batch.header
+        self.totals.bytes_read += header.size
+        marker_unneeded = aborted = False
+        if header.is_control:
+            marker_unneeded, entry = self._txns.end(header, aborted=is_abort(batch))
+            if entry is not None:
+                writer.add_aborted(entry)
+        else:
+            aborted = self._txns.is_aborted(header)
+        keep, has_tombstone = self._verdicts(batch, aborted, marker_unneeded)
+        if not any(keep):
+            if self._is_last_of_producer(header):
+                writer.add(header, empty_batch(header))
+            return
+        horizon_ms = None
+        if (has_tombstone or marker_unneeded) and not header.has_delete_horizon:
+            horizon_ms = self.now_ms + self.settings.delete_retention_ms
+        if horizon_ms is None and all(keep):
+            writer.add(header, batch.data)
+            return
+        written = filter_batch(batch.data, keep, delete_horizon_ms=horizon_ms)
+        writer.add(BatchHeader._make(HEADER.unpack_from(written)), written)
+
+    def _verdicts(self, batch: BatchAt, aborted: bool, marker_unneeded: bool) -> tuple[list[bool], bool]:
+        """Which records stay, and whether a tombstone is among them."""
+        header = batch.header
+        # The horizon takes the place of the base timestamp.
+        is_due = header.has_delete_horizon and header.base_timestamp <= self.now_ms
+        if header.is_control:
+            return [not (marker_unneeded and is_due)] * header.record_count, False
+        if aborted:
+            self.totals.records_dropped += header.record_count
+            return [False] * header.record_count, False
+        keep: list[bool] = []
+        has_tombstone = False
+        for record in batch_keys(batch.data):
+            if record.offset >= self._mapped_to:
+                stays = True
+            elif record.key is None:
+                stays = False
+            else:
+                stays = record.offset >= self._keys.newest(record.key)
+            if stays and record.is_tombstone:
+                if is_due:
+                    stays = False
+                    self.totals.tombstones_dropped += 1
+                else:
+                    has_tombstone = True
+            keep.append(stays)
+        self.totals.records_dropped += len(keep) - sum(keep)
+        return keep, has_tombstone
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._last_batches.get(header.producer_id) if header.has_producer else None
+        if last is None:
+            return False
+        if last.offset >= 0:
+            return last.offset == header.last_offset
+        return header.is_control and header.producer_epoch == last.epoch
+
+    # On the loop
+
+    def swap(self, log: Log, cleaned: Cleaned, trash: Trash) -> None:
+        """Put a group in the place of the segments it was made from.
+
+        A crash at any point of this is finished at start.
+        """
+        assert log.cleaning is self, f"{log.tp} is not being compacted by this pass"
+        first = bisect_left(log.segments, cleaned.replaced[0], key=segment_base)
+        old = log.segments[first : first + len(cleaned.replaced)]
+        assert tuple(map(segment_base, old)) == cleaned.replaced, f"{log.tp}: {old} are not {cleaned.replaced}"
+        due_ms = log.clock.now_ms() + log.config.file_delete_delay_ms
+        disk = log.directory.disk
+        try:
+            for segment in old:
+                log.forget(segment)
+                for path in mark_deleted(disk, log.path, segment.base):
+                    trash.add(path, due_ms)
+            for kind in reversed(SEGMENT_FILES):
+                name = f"{log.path}/{offset_name(cleaned.segment.base, kind)}"
+                if kind != TXN_INDEX or disk.exists(name + SWAP):
+                    disk.rename(name + SWAP, name)
+        except OSError as error:
+            raise log.directory.lost(error, f"swapping in compacted segments of {log.tp}") from error
+        new = Segment(cleaned.segment.base, cleaned.segment.size, cleaned.segment.modified_ms)
+        new.max_timestamp = cleaned.segment.max_timestamp
+        new.max_timestamp_offset = cleaned.segment.max_timestamp_offset
+        log.size_bytes += new.size - sum(segment.size for segment in old)
+        log.segments[first : first + len(old)] = [new]
+
+    def finish(self, log: Log) -> None:
+        """The pass is done: everything it mapped is clean."""
+        assert log.cleaning is self, f"{log.tp} is not being compacted by this pass"
+        log.cleaning = None
+        log.cleaned_to = max(log.cleaned_to, min(self._mapped_to, self.end))
+
+    def run(self, log: Log, trash: Trash) -> None:
+        """The whole pass in one go, waiting for the disk: for tools and tests."""
+        self.build_map()
+        for group in self.groups():
+            self.swap(log, self.clean(group), trash)
+        self.finish(log)
+
+    def abandon(self, log: Log) -> None:
+        """The pass was given up; groups that were swapped stay, and the next pass begins where this one did."""
+        if log.cleaning is self:
+            log.cleaning = None
+
+
+def is_abort(batch: BatchAt) -> bool:
+    """Whether a control batch ends its transaction by aborting it."""
+    return any(parse_marker(record)[0] == ABORT_MARKER for record in decode_records(batch.data))
+
+
+def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None = None) -> Compaction | None:
+    """A pass over a log, when it is worth one now. `stable` is the last stable offset: nothing beyond it is touched.
+
+    The log is marked as being compacted until the pass is finished or abandoned.
+    """
+    config = log.config
+    if "compact" not in config.cleanup_policy or log.cleaning is not None or log.cleaned_to >= log.log_end:
+        return None
+    view = log.view()
+    if len(view.segments) < 2:
+        return None
+    first = view.segments[0].base
+    # A start beyond the log, or before it, is left from a log that was cut: everything is dirty again.
+    dirty_from = log.cleaned_to if first <= log.cleaned_to <= log.log_end else first
+    end = cleanable_end(view, dirty_from, min(stable, log.log_end), now_ms - config.min_compaction_lag_ms)
+    if end <= dirty_from:
+        return None
+    ends = [segment.base for segment in view.segments[1:]] + [view.log_end]
+    below = [(segment, upto) for segment, upto in zip(view.segments, ends, strict=True) if upto <= end]
+    dirty = [segment for segment, upto in below if upto > dirty_from]
+    dirty_bytes = sum(segment.size for segment in dirty)
+    all_bytes = sum(segment.size for segment, _ in below)
+    if dirty_bytes == 0:
+        return None
+    if dirty_bytes / all_bytes <= config.min_cleanable_dirty_ratio and not is_overdue(
+        view, dirty, now_ms - config.max_compaction_lag_ms
+    ):
+        return None
+    producers = log.producers() if log.producers is not None else ()
+    compaction = Compaction(
+        view,
+        config,
+        dirty_from=dirty_from,
+        end=end,
+        now_ms=now_ms,
+        keys_max=keys_max,
+        last_batches={entry.producer_id: LastBatch(entry.last_offset, entry.epoch) for entry in producers},
+        pace=pace,
+    )
+    log.cleaning = compaction
+    return compaction
+
+
+def cleanable_end(view: LogView, dirty_from: int, stable: int, young_ms: int) -> int:
+    """Where the part of a log ends that may be compacted: finished, stable, and without records that are too young."""
+    end = view.segments[0].base
+    for segment, following in zip(view.segments, view.segments[1:], strict=False):
+        if following.base > stable:
+            break
+        if following.base > dirty_from and view.newest(segment)[0] > young_ms:
+            break
+        end = following.base
+    return end
+
+
+def is_overdue(view: LogView, dirty: list[SegmentView], old_ms: int) -> bool:
+    """Whether a record has waited longer than the greatest lag, counted from each segment's first batch."""
+    if old_ms < 0:
+        return False
+    for segment in dirty:
+        file = view.file(segment, LOG)
+        header = file.pread(HEADER_BYTES, 0) if file is not None else b""
+        if len(header) == HEADER_BYTES and 0 <= BatchHeader._make(HEADER.unpack(header)).max_timestamp < old_ms:
+            return True
+    return False

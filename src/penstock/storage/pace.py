@@ -1,0 +1,33 @@
+"""Background work that reads and writes no faster than it may."""
+
+from collections.abc import Callable
+
+from penstock.model.clock import Clock
+
+BURST_S = 0.1
+"""Work is let run this long before it is slowed down: sleeping for less costs more than it smooths."""
+
+
+class Pace:
+    """Holds a worker to so many bytes in a second, by making it sleep. Off the loop."""
+
+    __slots__ = ("_bytes", "_clock", "_per_second", "_sleep", "_start_s")
+
+    def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], None]) -> None:
+        assert bytes_per_second > 0
+        self._per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._start_s = clock.monotonic()
+        self._bytes = 0
+
+    def done(self, count: int) -> None:
+        """So many bytes more are done; returns when that was not too fast."""
+        self._bytes += count
+        ahead_s = self._bytes / self._per_second - (self._clock.monotonic() - self._start_s)
+        if ahead_s > BURST_S:
+            self._sleep(ahead_s)
+        elif ahead_s < -1:
+            # Time in which nothing was done is not saved up.
+            self._start_s = self._clock.monotonic()
+            self._bytes = 0

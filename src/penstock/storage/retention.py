@@ -1,0 +1,95 @@
+"""Dropping the oldest segments: those that nobody can read, those too old, and those that make the log too large.
+
+Whole segments go, oldest first, and only what is committed. The newest segment is ended first when it has to go too.
+"""
+
+from collections.abc import Callable
+
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.storage.log import Log
+from penstock.storage.segment import Segment
+from penstock.storage.trash import Trash
+
+
+def may_be_due(log: Log, now_ms: int) -> bool:
+    """Whether retention could have anything to do; false spares opening a log that is not in use."""
+    if log.size_bytes == 0:
+        return False
+    if log.opened:
+        return True
+    config = log.config
+    if "delete" not in config.cleanup_policy:
+        return False
+    if 0 <= config.retention_bytes < log.size_bytes:
+        return True
+    return config.retention_ms >= 0 and now_ms - log.oldest_ms > config.retention_ms
+
+
+def retain(log: Log, now_ms: int, *, committed: int, trash: Trash) -> int:
+    """Apply a topic's retention; how many segments went. `committed` is the high watermark: nothing beyond it goes."""
+    if not may_be_due(log, now_ms):
+        return 0
+    log.open()
+    dropped = drop_while(log, unreadable(log), committed, trash)
+    config = log.config
+    if "delete" not in config.cleanup_policy:
+        return dropped
+    if config.retention_bytes >= 0:
+        dropped += drop_while(log, surplus(log, config.retention_bytes), committed, trash)
+    if config.retention_ms >= 0:
+        dropped += drop_while(log, expired(log, now_ms - config.retention_ms), committed, trash)
+    return dropped
+
+
+Verdict = Callable[[Segment, int], bool]
+"""Whether a segment goes, given the offset at which it ends."""
+
+
+def unreadable(log: Log) -> Verdict:
+    """Segments that end before the log starts: DeleteRecords moved the start."""
+    return lambda segment, end: end <= log.log_start and segment is not log.segments[-1]
+
+
+def surplus(log: Log, bytes_max: int) -> Verdict:
+    """Segments without which the log is still as large as it may be."""
+    over = log.size_bytes - bytes_max
+
+    def goes(segment: Segment, _: int) -> bool:
+        nonlocal over
+        over -= segment.size
+        return over >= 0
+
+    return goes
+
+
+def expired(log: Log, horizon_ms: int) -> Verdict:
+    """Segments whose newest record is older than the horizon."""
+    return lambda segment, _: segment.age_timestamp(log.directory.disk, log.path) < horizon_ms
+
+
+def drop_while(log: Log, verdict: Verdict, committed: int, trash: Trash) -> int:
+    """Drop segments from the oldest on while the verdict holds."""
+    if log.head is not None:
+        log.head.describe()
+    segments = log.segments
+    count = 0
+    for at, segment in enumerate(segments):
+        newest = at == len(segments) - 1
+        end = log.log_end if newest else segments[at + 1].base
+        if end > committed or (newest and segment.size == 0) or not verdict(segment, end):
+            break
+        count += 1
+    # Segments that are being compacted wait for the next round.
+    if count == 0 or log.cleaning is not None:
+        return 0
+    if count == len(segments):
+        try:
+            log.roll()
+        except KafkaStorageError:
+            # A disk too full for a new segment is all the more a reason to drop the others.
+            log.directory.check()
+            count -= 1
+    due_ms = log.clock.now_ms() + log.config.file_delete_delay_ms
+    for path in log.drop_oldest(count):
+        trash.add(path, due_ms)
+    return count
