@@ -38,7 +38,7 @@ REQUESTS_REFUSED = counter(
     "Frames that were not answered because they could not be parsed; their connection was closed.",
     "reason",
 )
-PURGATORY = gauge("penstock_purgatory_size", "Answers that wait: fetches for data, produces for replicas.", "kind")
+FETCHES_WAITING = gauge("penstock_fetches_waiting", "Fetch requests that wait for data.")
 FETCH_SESSIONS = gauge("penstock_fetch_sessions", "Incremental fetch sessions held in memory.")
 THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "api")
 THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "api")
@@ -46,7 +46,7 @@ THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowin
 # Connections
 CONNECTIONS = gauge("penstock_connections", "Connections open now.")
 CONNECTIONS_ACCEPTED = counter("penstock_connections_accepted_total", "Connections accepted.")
-CONNECTIONS_CLOSED = counter("penstock_connections_closed_total", "Connections closed, by why.", "reason")
+CONNECTIONS_REFUSED = counter("penstock_connections_refused_total", "Connections refused by a limit on their number.")
 NETWORK_BYTES_IN = counter("penstock_network_bytes_in_total", "Bytes read from clients.")
 NETWORK_BYTES_OUT = counter("penstock_network_bytes_out_total", "Bytes written to clients.")
 
@@ -80,25 +80,21 @@ PARTITION_UNDER_REPLICATED = gauge(
 PARTITION_BYTES = gauge("penstock_partition_bytes", "Bytes of the partition's log on disk.", "topic", "partition")
 
 # Storage
-LOG_DIRECTORIES = gauge("penstock_log_directories", "Log directories, by state.", "state")
+LOG_DIRECTORIES = gauge("penstock_log_directories", "Log directories, by state: online or offline.", "state")
 LOG_DIRECTORY_FREE_BYTES = gauge("penstock_log_directory_free_bytes", "Free bytes of its file system.", "directory")
-DISK_FULL = gauge("penstock_disk_full", "1 while appends are refused because the disk is full.")
-FILES_OPEN = gauge("penstock_log_files_open", "Segment files held open.")
-FLUSHES = counter("penstock_flushes_total", "Flushes of a log to disk (fdatasync).")
+FILES_OPEN = gauge("penstock_log_files_open", "Segments held open.")
+FLUSHES = counter("penstock_flushes_total", "Flushes of a log to disk.")
 FLUSH_ERRORS = counter("penstock_flush_errors_total", "Flushes that failed; each takes its log directory offline.")
 FLUSH_SECONDS = histogram("penstock_flush_seconds", "How long a flush took.")
-SEGMENTS_ROLLED = counter("penstock_segments_rolled_total", "Segments closed and followed by a new one.")
-SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments removed by retention.", "reason")
-RETENTION_BYTES = counter("penstock_retention_bytes_total", "Bytes removed by retention.")
-RECOVERED_LOGS = counter("penstock_recovered_logs_total", "Logs scanned at start after an unclean stop.")
-RECOVERY_BYTES_CUT = counter("penstock_recovery_bytes_cut_total", "Bytes after the last whole batch, cut at start.")
-RECOVERY_SECONDS = gauge("penstock_recovery_seconds", "How long the last start's recovery took.")
+APPENDS_DISK_FULL = counter("penstock_appends_refused_disk_full_total", "Appends refused because the disk was full.")
+SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments removed by retention and DeleteRecords.")
 COMPACTIONS = counter("penstock_compactions_total", "Compaction rounds of a log.")
 COMPACTION_BYTES_READ = counter("penstock_compaction_bytes_read_total", "Bytes read by compaction.")
 COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "Bytes kept by compaction.")
 COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compaction rounds that failed.")
-SCRUB_BYTES = counter("penstock_scrub_bytes_total", "Bytes whose checksums the scrubber has checked.")
-SCRUB_CORRUPT = counter("penstock_scrub_corrupt_total", "Batches whose checksum the scrubber found wrong.")
+SCRUBBED_SEGMENTS = counter("penstock_scrubbed_segments_total", "Segments whose checksums the scrubber has checked.")
+SCRUB_FINDINGS = counter("penstock_scrub_findings_total", "Segments in which the scrubber found damage.")
+STARTUP_SECONDS = gauge("penstock_startup_seconds", "From the start of the process to being ready, recovery included.")
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """In the order above."""

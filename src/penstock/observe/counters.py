@@ -87,34 +87,46 @@ class TopicTraffic:
             yield catalog.TOPIC_PRODUCE_REFUSED.sample(row.produce_refused, topic)
 
 
-class ConnectionCounters:
-    """Connections and their bytes."""
+class StorageCounters:
+    """What disks were asked to do. Plain integers for whoever does it; on the event loop."""
 
-    __slots__ = ("accepted", "bytes_in", "bytes_out", "closed", "open")
+    __slots__ = (
+        "appends_disk_full",
+        "compaction_bytes_read",
+        "compaction_bytes_written",
+        "compaction_errors",
+        "compactions",
+        "flush_errors",
+        "flush_seconds",
+        "scrub_findings",
+        "scrubbed_segments",
+        "segments_deleted",
+    )
 
     def __init__(self) -> None:
-        self.open = 0
-        self.accepted = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.closed: dict[str, int] = {}
-
-    def opened(self) -> None:
-        self.open += 1
-        self.accepted += 1
-
-    def close(self, reason: str) -> None:
-        """The reasons are words of the code (`client`, `idle`, `frame`, `limit`), never of the client."""
-        self.open -= 1
-        self.closed[reason] = self.closed.get(reason, 0) + 1
+        self.flush_seconds = Histogram()
+        self.flush_errors = 0
+        self.appends_disk_full = 0
+        self.segments_deleted = 0
+        self.compactions = 0
+        self.compaction_bytes_read = 0
+        self.compaction_bytes_written = 0
+        self.compaction_errors = 0
+        self.scrubbed_segments = 0
+        self.scrub_findings = 0
 
     def samples(self) -> Iterator[Sample]:
-        yield catalog.CONNECTIONS.sample(self.open)
-        yield catalog.CONNECTIONS_ACCEPTED.sample(self.accepted)
-        yield catalog.NETWORK_BYTES_IN.sample(self.bytes_in)
-        yield catalog.NETWORK_BYTES_OUT.sample(self.bytes_out)
-        for reason, count in self.closed.items():
-            yield catalog.CONNECTIONS_CLOSED.sample(count, reason)
+        yield catalog.FLUSHES.sample(self.flush_seconds.count)
+        yield catalog.FLUSH_SECONDS.sample(self.flush_seconds.copy())
+        yield catalog.FLUSH_ERRORS.sample(self.flush_errors)
+        yield catalog.APPENDS_DISK_FULL.sample(self.appends_disk_full)
+        yield catalog.SEGMENTS_DELETED.sample(self.segments_deleted)
+        yield catalog.COMPACTIONS.sample(self.compactions)
+        yield catalog.COMPACTION_BYTES_READ.sample(self.compaction_bytes_read)
+        yield catalog.COMPACTION_BYTES_WRITTEN.sample(self.compaction_bytes_written)
+        yield catalog.COMPACTION_ERRORS.sample(self.compaction_errors)
+        yield catalog.SCRUBBED_SEGMENTS.sample(self.scrubbed_segments)
+        yield catalog.SCRUB_FINDINGS.sample(self.scrub_findings)
 
 
 class ThrottleCounters:

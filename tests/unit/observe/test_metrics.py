@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.observe import catalog
 from penstock.observe.catalog import METRICS
-from penstock.observe.counters import ConnectionCounters, Readings, RequestCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.counters import Readings, RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector, render
 from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView
@@ -84,17 +84,17 @@ def test_the_traffic_of_a_deleted_topic_is_forgotten() -> None:
     assert scraped(traffic)["penstock_topic_bytes_in_total"] == {(("topic", "kept"),): 7}
 
 
-def test_a_closed_connection_is_counted_by_its_reason() -> None:
-    connections = ConnectionCounters()
-    for _ in range(3):
-        connections.opened()
-    connections.close("idle")
+def test_flushes_are_counted_with_their_time() -> None:
+    storage = StorageCounters()
+    storage.flush_seconds.add(1_000)
+    storage.flush_seconds.add(2_000)
+    storage.segments_deleted += 3
 
-    shown = scraped(connections)
+    shown = scraped(storage)
 
-    assert shown["penstock_connections"] == {(): 2}
-    assert shown["penstock_connections_accepted_total"] == {(): 3}
-    assert shown["penstock_connections_closed_total"] == {(("reason", "idle"),): 1}
+    assert shown["penstock_flushes_total"] == {(): 2}
+    assert shown["penstock_flush_seconds_sum"] == {(): 0.003}
+    assert shown["penstock_segments_deleted_total"] == {(): 3}
 
 
 def test_throttles_are_counted_and_their_time_summed() -> None:
