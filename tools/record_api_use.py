@@ -1,0 +1,79 @@
+"""Count which requests the clients of tests/protocol send, and write docs/reference/api_use.json.
+
+    python tools/record_api_use.py [MODULE...]
+
+Each module of tests/protocol runs against a broker of its own, which is then asked for `penstock_requests_total`.
+Tests that start brokers themselves are skipped that way, so what is written is seen at least, not at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.processes import LOOPBACK, free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "protocol"
+API_USE = ROOT / "docs" / "reference" / "api_use.json"
+MODULE_SECONDS_MAX = 600
+SCRAPE_SECONDS_MAX = 30
+
+Use = dict[str, list[int]]
+
+
+def requests_of(module: Path) -> Use:
+    """By API, the versions that the module's clients sent."""
+    metrics_port = free_port()
+    with PenstockProcess(settings={"metrics.listener": f"{LOOPBACK}:{metrics_port}"}) as broker:
+        before = scrape(metrics_port)
+        environment = {**os.environ, "PENSTOCK_TEST_BOOTSTRAP": broker.bootstrap}
+        command = [sys.executable, "-m", "pytest", "-q", str(module)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=MODULE_SECONDS_MAX, check=False)
+        print(f"{module.stem}: pytest ended with {done.returncode}")
+        after = scrape(metrics_port)
+    use: Use = {}
+    for (api, version), count in sorted(after.items()):
+        if count > before.get((api, version), 0):
+            use.setdefault(api, []).append(version)
+    return {api: sorted(versions) for api, versions in use.items()}
+
+
+def scrape(port: int) -> dict[tuple[str, int], float]:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=SCRAPE_SECONDS_MAX) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.labels["api"], int(sample.labels["version"])): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "penstock_requests_total"
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="such as test_kcat; all if none")
+    wanted: list[str] = parser.parse_args(arguments).modules
+    seen: dict[str, Use] = json.loads(API_USE.read_text()) if API_USE.exists() and wanted else {}
+    for module in sorted(TESTS.glob("test_*.py")):
+        if wanted and module.stem not in wanted:
+            continue
+        use = requests_of(module)
+        if use:
+            seen[module.stem] = use
+    API_USE.write_text(json.dumps(dict(sorted(seen.items())), indent=1) + "\n")
+    print(f"written: {API_USE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
