@@ -162,6 +162,7 @@ class Hosts:
             threads=self._threads,
         )
         host.snapshot_at = snapshot_at
+        host.snapshot_ms = self._clock.now_ms()
         self._live.setdefault(topic, {})[partition] = host
         return host
 
@@ -316,6 +317,10 @@ class Hosts:
         """Stop serving, and leave each log what its next opening wants to know."""
         for host in list(self.live()):
             host.retire()
+        for tp, (producers, _) in self._replayed.items():
+            log = self._store.get(tp)
+            if log is not None:
+                log.producers = producers.snapshot
         self._live.clear()
 
 

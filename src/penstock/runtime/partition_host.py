@@ -7,7 +7,7 @@ it, and wakes whoever waited. Everything runs on the event loop; between two awa
 from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from typing import Any
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -44,7 +44,7 @@ from penstock.runtime.awaited import Awaited
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.intake import HEAVY_BYTES, LIGHT_RECORDS_BYTES_MAX, IntakeRules, TooHeavy, one_batch, screen
 from penstock.runtime.outcomes import Appended, Fetched
-from penstock.runtime.wakes import Wakes
+from penstock.runtime.wakes import Wakes, Watcher
 from penstock.storage.flush import FlushJob
 from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
@@ -59,14 +59,6 @@ FLUSH_NEVER = 2**63
 unpack_header = HEADER.unpack_from
 make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 """A header without the check of its length that `_make` repeats."""
-
-
-class Watcher(Protocol):
-    """Someone who waits for a partition to move."""
-
-    def notify(self, host: "PartitionHost") -> None:
-        """Readers can see more than before, or less, or the host is gone."""
-        ...
 
 
 class PartitionHost:
@@ -91,6 +83,8 @@ class PartitionHost:
         "producers",
         "readable_bytes",
         "snapshot_at",
+        "snapshot_bytes",
+        "snapshot_ms",
         "state",
         "topic_id",
         "tp",
@@ -124,6 +118,8 @@ class PartitionHost:
         self._aborted: AbortedTxns | None = None
         self.snapshot_at = -1
         """Offset of the newest snapshot of the producers: a start replays what is behind it."""
+        self.snapshot_bytes = 0
+        self.snapshot_ms = 0
         self._wakes = wakes
         self._flushes = flushes
         self._threads = threads
@@ -395,6 +391,10 @@ class PartitionHost:
             self._aborted = AbortedTxns.load(self.log)
         return self._aborted
 
+    def forget_aborted(self) -> None:
+        """Compaction changed the log's aborted transactions: look again when they are needed."""
+        self._aborted = None
+
     def delete_records(self, offset: int) -> int:
         """Make `offset` the first that readers see (-1: the high watermark); the log start that results."""
         state = self.state
@@ -471,9 +471,14 @@ class PartitionHost:
         """The broker stops: leave the log what its next opening wants to know, and let whoever waits go."""
         if self.gone is None:
             self.note_committed()
-            if self.snapshot_at != self.state.log_end:
-                self.log.snapshot_producers(self.producers.snapshot(), self.state.log_end)
             self.leave(NotLeaderOrFollower())
+
+    def snapshot(self, now_ms: int) -> None:
+        """Keep the producers as they are, so that a start replays only what comes after."""
+        self.log.snapshot_producers(self.producers.snapshot(), self.state.log_end)
+        self.snapshot_at = self.state.log_end
+        self.snapshot_bytes = self.readable_bytes
+        self.snapshot_ms = now_ms
 
     def note_committed(self) -> None:
         """Tell the log what is committed, for the next checkpoint."""

@@ -5,7 +5,18 @@ answered with all of them.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from penstock.runtime.partition_host import PartitionHost
+
+
+class Watcher(Protocol):
+    """Someone who waits for a partition to move."""
+
+    def notify(self, host: "PartitionHost", /) -> None:
+        """Readers can see more than before, or less, or the host is gone."""
+        ...
 
 
 class Stirred(Protocol):

@@ -1,0 +1,246 @@
+"""What a broker does for its logs in the background: drop, compact, flush, checkpoint, scrub and forget.
+
+Each task wakes by itself, works on one log at a time, and leaves the loop for whatever may wait for a disk. A disk that
+fails takes its directory offline and nobody else's; a bug in one task is reported and tried again, and stops no other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from threading import Event
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.key import LONG_MAX
+from penstock.core.quota import ClientQuotas
+from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.observe.log import Logger
+from penstock.runtime.compacting import Compacting
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.unhurried import Result, Stopped, Unhurried
+from penstock.storage.log import Log
+from penstock.storage.retention import may_be_due, retain
+from penstock.storage.scrubber import Scrubber
+from penstock.storage.store import LogStore
+
+FIRST_DELAY_MS = 30_000
+"""Before the first round: a broker that starts has better things to do."""
+
+FLUSH_TICK_MS = 1_000
+SNAPSHOT_TICK_MS = 5_000
+TRASH_TICK_MS = 10_000
+QUOTA_TICK_MS = 600_000
+
+REPLAY_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of a log that a start after a crash may have to replay for its producers, and a tick's worth more."""
+
+LOGS_PER_TURN = 32
+"""Logs looked at before the loop gets its turn."""
+
+SLEEP_MS_MAX = 3_600_000
+"""Intervals may change while they pass, so no sleep is longer."""
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Maintenance:
+    """The background tasks of one broker; they live as long as `run` does."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        store: LogStore,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        threads: Executor,
+        flushes: GroupCommit,
+        log: Logger,
+        quotas: ClientQuotas | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._threads = threads
+        self._flushes = flushes
+        self._log = log
+        self._quotas = quotas
+        self._sleep = sleep
+        self._stopping = Event()
+        self._dirty_since: dict[PartitionHost, int] = {}
+        self.scrubber = Scrubber()
+        self.compacting = Compacting(
+            hosts=hosts,
+            store=store,
+            config=config,
+            clock=clock,
+            off_loop=self._off_loop,
+            stopping=self._stopping,
+            log=log,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; what is under way in threads is told to stop."""
+        config = self._config
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, interval_ms, work in (
+                    ("retention", lambda: config().log_retention_check_interval_ms, self.retain),
+                    ("compaction", lambda: config().log_cleaner_backoff_ms, self.compacting.run),
+                    ("scrub", lambda: config().log_scrub_interval_ms, self.scrub),
+                    ("checkpoint", lambda: config().log_flush_offset_checkpoint_interval_ms, self.checkpoint),
+                    ("producers", lambda: config().producer_id_expiration_check_interval_ms, self.expire_producers),
+                    ("flush", lambda: FLUSH_TICK_MS, self.flush_due),
+                    ("snapshots", lambda: SNAPSHOT_TICK_MS, self.snapshot_producers),
+                    ("trash", lambda: TRASH_TICK_MS, self.empty_trash),
+                    ("quotas", lambda: QUOTA_TICK_MS, self.forget_clients),
+                ):
+                    tasks.create_task(self._repeat(name, interval_ms, work))
+        finally:
+            self._stopping.set()
+
+    async def _repeat(self, name: str, interval_ms: Callable[[], int], work: Work) -> None:
+        waited_ms = max(0, interval_ms() - FIRST_DELAY_MS)
+        while True:
+            left_ms = interval_ms() - waited_ms
+            if left_ms > 0:
+                step_ms = min(left_ms, SLEEP_MS_MAX)
+                await self._sleep(step_ms / 1000)
+                waited_ms += step_ms
+                continue
+            waited_ms = 0
+            try:
+                await work()
+            except (BrokerError, OSError) as error:
+                self._log.error("maintenance_refused", work=name, reason=str(error))
+            except Exception:
+                self._log.exception("maintenance_failed", work=name)
+            # Also where the interval is 0, nobody works without a pause.
+            await self._sleep(0)
+
+    async def _off_loop(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    # Dropping
+
+    async def retain(self) -> None:
+        """Drop segments that are too old or too many, log by log."""
+        now_ms = self._clock.now_ms()
+        for at, log in enumerate(self._logs()):
+            if at % LOGS_PER_TURN == 0:
+                await self._sleep(0)
+            if self._store.get(log.tp) is log and may_be_due(log, now_ms):
+                try:
+                    self._retain_one(self._hosts.get(*log.tp), now_ms)
+                except BrokerError as error:
+                    self._log.error("retention_refused", partition=str(log.tp), reason=str(error))
+
+    def _retain_one(self, host: PartitionHost, now_ms: int) -> None:
+        if host.gone is not None:
+            return
+        log = host.log
+        dropped = retain(log, now_ms, committed=host.state.high_watermark, trash=self._store.trash)
+        if log.log_start > host.state.log_start:
+            host.start_moved()
+        if dropped:
+            self._log.info("segments_dropped", partition=str(host.tp), count=dropped, log_start=log.log_start)
+
+    def _logs(self) -> Iterator[Log]:
+        """Every log of a topic that exists, as of now."""
+        return (log for log in list(self._store) if self._hosts.topic(log.tp.topic) is not None)
+
+    async def empty_trash(self) -> None:
+        """Remove the files of what was dropped and deleted a while ago."""
+        trash = self._store.trash
+        due = trash.take_due(self._clock.now_ms())
+        if due:
+            await self._off_loop(lambda: trash.remove(due))
+
+    # Onto the disk
+
+    async def flush_due(self) -> None:
+        """Flush what `flush.ms` says is due, and segments that have ended: recovery need not look at those again."""
+        now_ms = self._clock.now_ms()
+        dirty_since: dict[PartitionHost, int] = {}
+        for host in list(self._hosts.live()):
+            log = host.log
+            if host.gone is not None or not log.is_dirty:
+                continue
+            since_ms = dirty_since[host] = self._dirty_since.get(host, now_ms)
+            flush_ms = host.config.flush_ms
+            ended = bool(log.segments) and log.segments[-1].base > log.recovery_point
+            if ended or (flush_ms != LONG_MAX and now_ms - since_ms >= flush_ms):
+                del dirty_since[host]
+                self._flushes.want(host)
+        self._dirty_since = dirty_since
+
+    async def checkpoint(self) -> None:
+        """Write down how far every log has got, for the next start."""
+        for host in self._hosts.live():
+            if host.gone is None:
+                host.note_committed()
+        job = self._store.begin_checkpoint()
+        try:
+            await self._off_loop(job.run)
+        except OSError as error:
+            raise self._blame(error, "writing checkpoints")
+
+    def _blame(self, error: OSError, doing: str) -> KafkaStorageError:
+        """Take the directory offline in which something failed, as far as the error says which."""
+        path = str(error.filename or "")
+        for directory in self._store.all_directories:
+            if path.startswith(f"{directory.path}/"):
+                return directory.failed(error, doing)
+        return KafkaStorageError(f"{error} while {doing}")
+
+    async def snapshot_producers(self) -> None:
+        """Keep the producers of logs that have grown, so that a crash costs little replay."""
+        interval_ms = self._config().log_flush_offset_checkpoint_interval_ms
+        now_ms = self._clock.now_ms()
+        for host in list(self._hosts.live()):
+            if host.gone is None and host.state.log_end != host.snapshot_at:
+                grown = host.readable_bytes - host.snapshot_bytes
+                if grown >= REPLAY_BYTES_MAX or now_ms - host.snapshot_ms >= interval_ms:
+                    host.snapshot(now_ms)
+                    await self._sleep(0)
+
+    # Looking
+
+    async def scrub(self) -> None:
+        """Read every finished segment once, slowly, and tell of damage."""
+        pace = Unhurried(self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping)
+        while jobs := self.scrubber.next_jobs(self._store):
+            for job in jobs:
+                log = self._store.get(job.tp)
+                if log is None or log.directory.offline is not None:
+                    break
+                try:
+                    found = await asyncio.get_running_loop().run_in_executor(self._threads, job.run, pace)
+                except Stopped:
+                    return
+                except OSError as error:
+                    raise log.directory.failed(error, f"scrubbing {job.tp}") from error
+                if self.scrubber.note(job, found):
+                    assert found is not None
+                    self._log.error(
+                        found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
+                    )
+
+    # Forgetting
+
+    async def expire_producers(self) -> None:
+        """Forget producers that have been silent for long."""
+        now_ms, idle_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
+        for at, host in enumerate(list(self._hosts.live())):
+            host.producers.expire(now_ms, idle_ms)
+            if at % LOGS_PER_TURN == 0:
+                await self._sleep(0)
+
+    async def forget_clients(self) -> None:
+        if self._quotas is not None:
+            self._quotas.forget_idle(self._clock.now_ms())

@@ -1,0 +1,43 @@
+"""Background work in threads, held to a pace and stopped when the broker stops."""
+
+from collections.abc import Awaitable, Callable
+from threading import Event
+from typing import Protocol, TypeVar
+
+from penstock.model.clock import Clock
+from penstock.storage.pace import Pace
+
+BYTES_PER_SECOND_MAX = 1e15
+"""Stands for no ceiling."""
+
+
+Result = TypeVar("Result")
+
+
+class OffLoop(Protocol):
+    """Makes a call in a thread."""
+
+    def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]: ...
+
+
+class Stopped(Exception):
+    """The broker stops: give up what you are doing."""
+
+
+class Unhurried(Pace):
+    """A pace whose sleep ends with the broker. Off the loop."""
+
+    __slots__ = ("_stopping",)
+
+    def __init__(self, bytes_per_second: float, clock: Clock, stopping: Event) -> None:
+        self._stopping = stopping
+        super().__init__(min(bytes_per_second, BYTES_PER_SECOND_MAX), clock, self._pause)
+
+    def done(self, count: int) -> None:
+        if self._stopping.is_set():
+            raise Stopped
+        super().done(count)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise Stopped
