@@ -1,7 +1,7 @@
 """Everything a broker can be told, as one object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -57,6 +57,8 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     given_cluster: Mapping[str, str] = field(default_factory=no_settings)
     given_broker: Mapping[str, str] = field(default_factory=no_settings)
     warnings: tuple[str, ...] = ()
+    started: "BrokerConfig | None" = None
+    """The config of the start, where this one has settings of a running cluster over it."""
     topic_defaults: TopicConfig = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,26 +74,24 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         warnings: tuple[str, ...] = (),
     ) -> "BrokerConfig":
         """The config those texts make. A name with no key raises: the loader has already refused or set aside such."""
-        values: dict[str, Any] = {}
-        for settings in (given, given_cluster, given_broker):
-            for name, text in settings.items():
-                declared = BROKER_KEYS[ALIASES.get(name, name)]
-                values[declared.attribute] = declared.read(text)
-        config = cls(
-            given=dict(given),
-            given_cluster=dict(given_cluster),
-            given_broker=dict(given_broker),
-            warnings=warnings,
-            **values,
-        )
-        config.check()
-        return config
+        started = cls(given=dict(given), warnings=warnings, **read_settings(given))
+        if not given_cluster and not given_broker:
+            started.check()
+            return started
+        return started.with_dynamic(cluster=given_cluster, broker=given_broker)
 
     def with_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
-        """This config with the settings of a running cluster laid over those of the start."""
-        return BrokerConfig.from_settings(
-            self.given, given_cluster=cluster, given_broker=broker, warnings=self.warnings
+        """The config of the start with these settings of a running cluster laid over it, and no others."""
+        started = self.started or self
+        changed = replace(
+            started,
+            given_cluster=dict(cluster),
+            given_broker=dict(broker),
+            started=started,
+            **(read_settings(cluster) | read_settings(broker)),
         )
+        changed.check()
+        return changed
 
     def check(self) -> None:
         """Refuse settings that are each allowed and together are not."""
@@ -139,3 +139,12 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
 
 
 BROKER_KEYS: dict[str, Key] = keys_of(BrokerConfig)
+
+
+def read_settings(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Texts as attributes and values."""
+    values: dict[str, Any] = {}
+    for name, text in settings.items():
+        declared = BROKER_KEYS[ALIASES.get(name, name)]
+        values[declared.attribute] = declared.read(text)
+    return values

@@ -1,0 +1,162 @@
+"""A broker's metadata and partitions without its sockets: requests go through the codec to a handler and back."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from inspect import iscoroutine
+from pathlib import Path
+from typing import Any
+
+from penstock.api.absent import Absent
+from penstock.api.cluster import Cluster
+from penstock.api.configs import Configs
+from penstock.api.coordinator import Coordinators
+from penstock.api.log_dirs import LogDirs
+from penstock.api.producer_ids import ProducerIdentities
+from penstock.api.quotas import ClientQuotas
+from penstock.api.registry import Api, RequestContext
+from penstock.api.topics import Topics
+from penstock.api.topics_describe import TopicsDescribe
+from penstock.api.topics_records import TopicsRecords
+from penstock.api.topics_replicas import TopicsReplicas
+from penstock.cluster.catalog import Catalog
+from penstock.cluster.controller import Controller, found, register, take_office
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.live_config import LiveConfig
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.records import BrokerEndpoint, BrokerState
+from penstock.model.clock import SystemChance, SystemClock
+from penstock.net.connection import Connection, ConnectionLimits
+from penstock.observe.log import logger
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.wakes import Wakes
+from penstock.storage.disk import RealDisk
+from penstock.storage.store import LogStore
+from penstock.wire.api.table import TABLE
+
+NOW_MS = 1_700_000_000_000
+LISTENER = "PLAINTEXT"
+
+
+@dataclass
+class World:
+    """Everything the handlers work with, all of it real."""
+
+    store: EmbeddedStore
+    catalog: Catalog
+    live: LiveConfig
+    controller: Controller
+    hosts: Hosts
+    logs: LogStore
+    connection: Connection
+    sockets: tuple[socket.socket, socket.socket]
+    threads: ThreadPoolExecutor
+    apis: dict[int, Api] = field(default_factory=dict)
+
+    @classmethod
+    async def start(cls, directory: Path, config: BrokerConfig) -> World:
+        store = await EmbeddedStore.open(directory)
+        await found(store, lambda: "the-cluster")
+        catalog = Catalog()
+        await catalog.open(store)
+        endpoint = BrokerEndpoint(listener=LISTENER, host="broker.example", port=9092)
+        await register(store, BrokerState(broker_id=config.broker_id, endpoints=(endpoint,), rack="r1"))
+        assert await take_office(store, config.broker_id)
+        live = LiveConfig(config)
+        live.follow(catalog)
+        controller = Controller(store=store, catalog=catalog, chance=SystemChance(), config=lambda: live.current)
+        loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(max_workers=1)
+        logs = LogStore(
+            [str(directory / "logs")], disk=RealDisk(), clock=SystemClock(), chance=SystemChance(), log=logger("test")
+        )
+        (directory / "logs").mkdir(exist_ok=True)
+        hosts = Hosts(
+            broker_id=config.broker_id,
+            config=live.current,
+            store=logs,
+            clock=SystemClock(),
+            wakes=Wakes(loop.call_soon),
+            flushes=GroupCommit(threads, loop.call_soon_threadsafe),
+            threads=threads,
+            log=logger("test"),
+        )
+        logs.load(hosts.settings({})[0], broker_id=config.broker_id, cluster_id="the-cluster")
+        hosts.start(catalog.image.topics.values())
+        catalog.listen(hosts.apply)
+        live.listen(lambda _, new: hosts.reconfigure_all(new))
+        sockets = socket.socketpair()
+        world = cls(store, catalog, live, controller, hosts, logs, connection_on(sockets[0]), sockets, threads)
+        world.apis = {api.key: api for family in world.families() for api in family.apis()}
+        return world
+
+    def families(self) -> tuple[Any, ...]:
+        known = {"controller": self.controller, "config": self.live}
+        return (
+            Cluster(**known),
+            Topics(**known),
+            TopicsDescribe(**known),
+            Configs(**known),
+            Coordinators(**known),
+            ProducerIdentities(producer_ids=ProducerIds(self.controller)),
+            ClientQuotas(controller=self.controller),
+            TopicsReplicas(controller=self.controller),
+            TopicsRecords(hosts=self.hosts),
+            LogDirs(hosts=self.hosts, store=self.logs),
+            Absent(controller=self.controller),
+        )
+
+    async def ask(self, key: int, request: Any, version: int | None = None) -> Any:
+        """The answer as a client of that version would read it; of the highest version where none is given."""
+        api = self.apis[key]
+        codec = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
+        version = api.versions[-1] if version is None else version
+        assert version in api.versions
+        context = RequestContext(self.connection, key, version, 1, "test", NOW_MS)
+        decoded = codec.decode_request(memoryview(codec.encode_request(request, version)), 0, version)
+        answer: Any = api.handle(context, decoded)
+        if iscoroutine(answer):
+            answer = await answer
+        return codec.decode_response(memoryview(codec.encode_response(answer, version)), 0, version)
+
+    async def stop(self) -> None:
+        self.hosts.close()
+        self.logs.close()
+        self.threads.shutdown()
+        for end in self.sockets:
+            end.close()
+        await self.store.close()
+
+
+def connection_on(end: socket.socket) -> Connection:
+    """A client's connection that nothing is read from."""
+    return Connection(
+        end,
+        peer="127.0.0.1:1",
+        listener=LISTENER,
+        serve=lambda connection, frame: None,
+        limits=ConnectionLimits(frame_bytes_max=1 << 20),
+        loop=asyncio.get_running_loop(),
+        monotonic=SystemClock().monotonic,
+        spawn=lambda work: work.close(),
+        on_closed=lambda connection, reason: None,
+    )
+
+
+def in_world(
+    directory: Path, act: Callable[[World], Coroutine[Any, Any, None]], config: BrokerConfig | None = None
+) -> None:
+    async def whole() -> None:
+        world = await World.start(directory, config or BrokerConfig())
+        try:
+            await act(world)
+        finally:
+            await world.stop()
+
+    asyncio.run(whole())
