@@ -11,12 +11,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.api.registry import Api, RequestContext
-from penstock.core.fetch_session import FetchPartition
+from penstock.core.fetch_session import NO_SESSION, FetchPartition
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.net.reply import Buffer, Pending
-from penstock.runtime.fetching import NO_SESSION, Fetches, FetchJob, FetchLimits, Told
+from penstock.observe.counters import TopicTraffic
+from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
 from penstock.storage.slices import FileSlice
 from penstock.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, decode_fetch, encode_fetch_response
@@ -57,12 +58,14 @@ class Fetch:
         loop: AbstractEventLoop,
         bytes_max: Callable[[], int],
         quotas: ClientQuotas,
+        traffic: TopicTraffic,
     ) -> None:
         self._fetches = fetches
         self._threads = threads
         self._loop = loop
         self._bytes_max = bytes_max
         self._quotas = quotas
+        self._traffic = traffic
 
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=1, versions=range(4, 19), handle=self.handle, decode=decode_fetch, encode=encode),)
@@ -158,6 +161,11 @@ class Fetch:
             session_id, told = job.answer(context.now_ms)
         except BrokerError as error:
             return FetchAnswer([], error_code=error.code)
+        for partition, outcome in told:
+            if isinstance(outcome, Fetched) and len(outcome.records):
+                name = self._fetches.hosts.name_of(partition.topic)
+                if name is not None:
+                    self._traffic.row(name).bytes_out += len(outcome.records)
         return FetchAnswer(by_topic(told), session_id=session_id)
 
     def _is_throttled(self, context: RequestContext, bytes_read: int) -> bool:

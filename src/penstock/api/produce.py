@@ -17,8 +17,10 @@ from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import InvalidRequiredAcks, InvalidTopic, RequestTimedOut, UnknownTopicId
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.net.reply import Buffer, CloseConnection, Pending
+from penstock.observe.counters import TopicTraffic
 from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import Appended, PartitionHost
+from penstock.runtime.outcomes import Appended
+from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
 from penstock.wire.produce import (
     ProducedPartition,
@@ -49,10 +51,11 @@ def encode(answer: ProduceAnswer, version: int) -> bytes | list[Buffer]:
 class Produce:
     """The write path."""
 
-    def __init__(self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas) -> None:
+    def __init__(self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas, traffic: TopicTraffic) -> None:
         self._hosts = hosts
         self._timers = timers
         self._quotas = quotas
+        self._traffic = traffic
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -74,7 +77,7 @@ class Produce:
         unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]] = []
         waits: list[tuple[ProducedPartition, Future[None]]] = []
         written = 0
-        now_ms, version = context.now_ms, context.api_version
+        now_ms, version, rows = context.now_ms, context.api_version, self._traffic.rows
         for name, topic_id, partitions in request.topics:
             produced: list[ProducedPartition] = []
             topics.append((name, topic_id, produced))
@@ -90,9 +93,17 @@ class Produce:
                     wait = self._succeeded(result, host, appended, acks)
                     if wait is not None:
                         waits.append((result, wait))
-                    written += len(records or b"")
+                    if records is not None:
+                        size = len(records)
+                        written += size
+                        row = rows.get(host.tp.topic) or self._traffic.row(host.tp.topic)
+                        row.bytes_in += size
+                        row.records_in += appended.end - appended.base_offset
                 except BrokerError as error:
                     self._failed(result, error)
+                    known = self._hosts.name_of(topic_id if name is None else name)
+                    if known is not None and self._hosts.topic(known) is not None:
+                        self._traffic.row(known).produce_refused += 1
         if self._quotas.enabled:
             context.throttle(self._quotas.produce.record(context.user, context.client_id or "", written, now_ms))
         if unfinished:

@@ -7,6 +7,7 @@ The quota that applies is the most specific one set: for user and client id, for
 before the default of its kind. Clients matched by a user's quota share it; by a client id's, likewise.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 QuotaKind = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage"]
@@ -190,6 +191,16 @@ class ClientQuotas:
     def set(self, kind: QuotaKind, entity: QuotaEntity, limit: float | None) -> None:
         self.of(kind).set(entity, limit)
         self.enabled = self.produce.enabled or self.fetch.enabled or self.request.enabled
+
+    def follow(self, entity: Iterable[tuple[str, str | None]], limits: Mapping[str, float]) -> None:
+        """Take on what the metadata says of an entity: (type, name) pairs, no name being the default of its type.
+
+        Limits of addresses are not these: they bound connections.
+        """
+        named = {kind: DEFAULT if name is None else name for kind, name in entity}
+        if named.keys() <= {"user", "client-id"}:
+            for kind in KINDS:
+                self.set(kind, QuotaEntity(named.get("user"), named.get("client-id")), limits.get(kind))
 
     def of(self, kind: QuotaKind) -> Quotas:
         match kind:

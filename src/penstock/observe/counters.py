@@ -74,7 +74,10 @@ class TopicTraffic:
 
     def row(self, topic: str) -> TopicRow:
         """Fetched once by whoever hosts the topic."""
-        return self.rows.setdefault(topic, TopicRow())
+        row = self.rows.get(topic)
+        if row is None:
+            row = self.rows[topic] = TopicRow()
+        return row
 
     def forget(self, topic: str) -> None:
         self.rows.pop(topic, None)

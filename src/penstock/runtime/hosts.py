@@ -104,6 +104,10 @@ class Hosts:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
+    def name_of(self, topic: object) -> str | None:
+        """A topic's name, given as a request has it: by name or by id."""
+        return topic if isinstance(topic, str) else self._names.get(topic) if isinstance(topic, bytes) else None
+
     def topic(self, name: str) -> TopicState | None:
         return self._topics.get(name)
 

@@ -1,4 +1,7 @@
-"""The broker's process: flags, settings, logs, signals, exit codes. What runs in it is `penstock.broker`."""
+"""The broker's process: flags, settings, logs, signals, exit codes. What runs in it is `penstock.broker.wiring`.
+
+python -m penstock.broker --listen HOST:PORT --data DIR [--config FILE] [--set KEY=VALUE]... [--insecure-listen]
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import penstock
-from penstock.broker import Broker
+from penstock.broker.wiring import Broker
 from penstock.cluster.embedded import StoreDamaged, StoreInUse
 from penstock.cluster.store import StoreUnavailable
 from penstock.config.broker import BrokerConfig

@@ -28,12 +28,14 @@ from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
 from penstock.api.topics_replicas import TopicsReplicas
+from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
+from penstock.core.controller.image import ImageDelta
 from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.fetch_session import FetchSessions
 from penstock.core.quota import ClientQuotas
@@ -41,8 +43,12 @@ from penstock.model.clock import Chance, Clock
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
 from penstock.net.listener import Listener, ListenerLimits
-from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.observe.counters import RequestCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.http import ObserveServer, Readiness
 from penstock.observe.log import Logger
+from penstock.observe.loop_lag import LoopLag
+from penstock.observe.metrics import Collector
+from penstock.observe.partitions import ClusterSource
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
@@ -69,6 +75,8 @@ class Broker:
         self._threads = ThreadPoolExecutor(max(config.background_threads, BACKGROUND_THREADS_MIN), "background")
         self._quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._throttles = ThrottleCounters()
+        self._traffic = TopicTraffic()
+        self._lag = LoopLag()
         self._requests = RequestCounters(
             {key: entry.name for key, entry in TABLE.items()},
             {code: error.name for code, error in ERRORS_BY_CODE.items()},
@@ -168,6 +176,9 @@ class Broker:
         )
         hosts.start(self._catalog.image.topics.values())
         self._catalog.listen(hosts.apply)
+        self._catalog.listen(self._follow_traffic)
+        self._catalog.listen(self._follow_quotas)
+        self._follow_quotas(self._catalog.everything())
         self._live.listen(lambda _, after: hosts.reconfigure_all(after))
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._chance.below)
         fetches = Fetches(hosts=hosts, sessions=sessions, timers=timers)
@@ -181,23 +192,49 @@ class Broker:
             quotas=self._quotas,
             throttles=self._throttles,
         )
+        readings = Readings(
+            image=self._catalog.image, hosts=hosts, logs=self._logs, listeners=listeners, sessions=sessions
+        )
+        cluster = ClusterSource(brokers=readings.brokers, partitions=readings.partitions)
+        observed = ObserveServer(
+            Collector((readings, cluster, self._requests, self._traffic, self._throttles, self._lag)),
+            lambda: Readiness(ready=True),
+            self._log.bind(part="observe"),
+        )
         try:
+            await self._observe(observed)
             await self._serve_until(stop, listeners, hosts)
         finally:
+            await observed.stop()
             timers.close()
             hosts.close()
             self._logs.close(clean=True)
 
+    async def _observe(self, server: ObserveServer) -> None:
+        if self._config.metrics_listener:
+            host, _, port = self._config.metrics_listener.rpartition(":")
+            await server.start(host, int(port))
+
+    def _follow_traffic(self, delta: ImageDelta) -> None:
+        for change in delta.topics:
+            if change.after is None and change.before is not None:
+                self._traffic.forget(change.before.name)
+
+    def _follow_quotas(self, delta: ImageDelta) -> None:
+        for entity, limits in delta.quotas:
+            self._quotas.follow(entity, limits)
+
     def _apis(self, loop: asyncio.AbstractEventLoop, hosts: Hosts, fetches: Fetches, timers: Timers) -> tuple[Api, ...]:
         controller, live = self._controller, self._live
         families: tuple[Any, ...] = (
-            Produce(hosts=hosts, timers=timers, quotas=self._quotas),
+            Produce(hosts=hosts, timers=timers, quotas=self._quotas, traffic=self._traffic),
             Fetch(
                 fetches=fetches,
                 threads=self._threads,
                 loop=loop,
                 bytes_max=lambda: live.current.fetch_max_bytes,
                 quotas=self._quotas,
+                traffic=self._traffic,
             ),
             Offsets(hosts=hosts),
             Cluster(controller=controller, config=live),
@@ -217,6 +254,7 @@ class Broker:
     async def _serve_until(self, stop: asyncio.Event, listeners: list[Listener], hosts: Hosts) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(listener.run(lambda: None)) for listener in listeners]
+            running.append(tasks.create_task(self._lag.run()))
             self._log.info(
                 "ready", listeners=[f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners]
             )
@@ -229,9 +267,3 @@ class Broker:
 def readable_id(chance: Chance) -> str:
     """Sixteen random bytes as Kafka writes ids."""
     return base64.urlsafe_b64encode(chance.uuid_bytes()).decode().rstrip("=")
-
-
-if __name__ == "__main__":
-    from penstock.serve import main
-
-    raise SystemExit(main())

@@ -1,0 +1,78 @@
+"""What a scrape of a broker reads: each part's own numbers, under the names of `penstock.observe.catalog`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+
+import penstock
+from penstock.core.controller.image import MetadataImage
+from penstock.core.fetch_session import FetchSessions
+from penstock.model.ids import TopicPartition
+from penstock.net.listener import Listener
+from penstock.observe import catalog
+from penstock.observe.metric import Sample
+from penstock.observe.partitions import BrokerView, PartitionView
+from penstock.runtime.hosts import Hosts
+from penstock.storage.store import LogStore
+from penstock.wire.build import compiled_modules
+
+
+class Readings:
+    """The numbers that no counter keeps, because a part knows them anyway."""
+
+    def __init__(
+        self,
+        *,
+        image: MetadataImage,
+        hosts: Hosts,
+        logs: LogStore,
+        listeners: list[Listener],
+        sessions: FetchSessions,
+    ) -> None:
+        self._image = image
+        self._hosts = hosts
+        self._logs = logs
+        self._listeners = listeners
+        self._sessions = sessions
+
+    def brokers(self) -> list[BrokerView]:
+        return [
+            BrokerView(broker.broker_id, f"{endpoint.host}:{endpoint.port}")
+            for broker in self._image.brokers.values()
+            for endpoint in broker.endpoints[:1]
+        ]
+
+    def partitions(self) -> list[PartitionView]:
+        """Every partition this broker knows, also those nobody has used since it started."""
+        live = {host.tp: host.state for host in self._hosts.live()}
+        views: list[PartitionView] = []
+        for topic in self._image.topics.values():
+            for state in topic.partitions:
+                tp = TopicPartition(topic.name, state.index)
+                log = self._logs.get(tp)
+                used = live.get(tp)
+                start = used.log_start if used is not None else log.log_start if log is not None else 0
+                end = used.high_watermark if used is not None else log.log_end if log is not None else 0
+                size = log.size_bytes if log is not None else 0
+                views.append(
+                    PartitionView(topic.name, state.index, state.leader, state.replicas, state.isr, start, end, size)
+                )
+        return views
+
+    def samples(self) -> Iterator[Sample]:
+        compiled = "yes" if all(compiled_modules().values()) else "no"
+        yield catalog.BUILD_INFO.sample(1, penstock.__version__, platform.python_version(), compiled)
+        yield catalog.READY.sample(1)
+        yield catalog.FETCH_SESSIONS.sample(len(self._sessions))
+        yield catalog.CONNECTIONS.sample(sum(listener.connections for listener in self._listeners))
+        yield catalog.CONNECTIONS_ACCEPTED.sample(sum(listener.accepted for listener in self._listeners))
+        traffic = [listener.traffic() for listener in self._listeners]
+        yield catalog.NETWORK_BYTES_IN.sample(sum(received for received, _ in traffic))
+        yield catalog.NETWORK_BYTES_OUT.sample(sum(sent for _, sent in traffic))
+        states = self._logs.directories()
+        offline = sum(state.offline is not None for state in states)
+        yield catalog.LOG_DIRECTORIES.sample(offline, "offline")
+        yield catalog.LOG_DIRECTORIES.sample(len(states) - offline, "online")
+        for state in states:
+            yield catalog.LOG_DIRECTORY_FREE_BYTES.sample(state.free_bytes, state.path)
