@@ -35,6 +35,9 @@ from penstock.storage.walk import BatchAt, walk
 from penstock.wire.records import ABORT_MARKER, batch_keys, decode_records, empty_batch, filter_batch, parse_marker
 
 
+TIMESTAMP_MAX = 2**63 - 1
+
+
 class LastBatch(NamedTuple):
     """The last batch of a producer that may still write: it says where its sequence stands."""
 
@@ -301,7 +304,9 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None
     first = view.segments[0].base
     # A start beyond the log, or before it, is left from a log that was cut: everything is dirty again.
     dirty_from = log.cleaned_to if first <= log.cleaned_to <= log.log_end else first
-    end = cleanable_end(view, dirty_from, min(stable, log.log_end), now_ms - config.min_compaction_lag_ms)
+    lag_ms = config.min_compaction_lag_ms
+    # Without a lag every record may go, also one whose clock runs ahead of ours.
+    end = cleanable_end(view, dirty_from, min(stable, log.log_end), now_ms - lag_ms if lag_ms else TIMESTAMP_MAX)
     if end <= dirty_from:
         return None
     ends = [segment.base for segment in view.segments[1:]] + [view.log_end]

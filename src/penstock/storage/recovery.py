@@ -153,7 +153,7 @@ class Recovery:
             stat = self.disk.stat(log + SWAP)
             scan.run(self.disk.open_read(log + SWAP), stat.size, self.interval, verify=True)
             if scan.bad is not None:
-                # It was fsynced before it got this name, so this is damage and no crash; the originals are still there.
+                # It was fsynced before it got this name, so this is damage and no crash: kept for the operator.
                 self._tell("swap_damaged", base, str(scan.bad), serious=True)
                 self.disk.rename(log + SWAP, log + SWAP + QUARANTINED)
                 continue
