@@ -52,8 +52,10 @@ from penstock.observe.partitions import ClusterSource
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
+from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.timers import Timers
 from penstock.runtime.wakes import Wakes
+from penstock.storage.directories import LogDirectory
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
 from penstock.wire.api.table import TABLE
@@ -82,8 +84,18 @@ class Broker:
             {code: error.name for code, error in ERRORS_BY_CODE.items()},
         )
         self._logs = LogStore(
-            config.data_directories, disk=RealDisk(), clock=clock, chance=chance, log=log.bind(part="storage")
+            config.data_directories,
+            disk=RealDisk(),
+            clock=clock,
+            chance=chance,
+            log=log.bind(part="storage"),
+            on_offline=self._went_offline,
         )
+        self._hosts: Hosts | None = None
+
+    def _went_offline(self, directory: LogDirectory) -> None:
+        if self._hosts is not None:
+            self._hosts.went_offline(directory)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Bind, load, serve; return when `stop` is set and everything is closed."""
@@ -164,15 +176,27 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = self._live.current
         timers = Timers(loop)
+        flushes = GroupCommit(self._threads, loop.call_soon_threadsafe)
         hosts = Hosts(
             broker_id=config.broker_id,
             config=config,
             store=self._logs,
             clock=self._clock,
             wakes=Wakes(loop.call_soon),
-            flushes=GroupCommit(self._threads, loop.call_soon_threadsafe),
+            flushes=flushes,
             threads=self._threads,
             log=self._log.bind(part="runtime"),
+        )
+        self._hosts = hosts
+        maintenance = Maintenance(
+            hosts=hosts,
+            store=self._logs,
+            config=lambda: self._live.current,
+            clock=self._clock,
+            threads=self._threads,
+            flushes=flushes,
+            log=self._log.bind(part="maintenance"),
+            quotas=self._quotas,
         )
         hosts.start(self._catalog.image.topics.values())
         self._catalog.listen(hosts.apply)
@@ -203,7 +227,7 @@ class Broker:
         )
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, hosts)
+            await self._serve_until(stop, listeners, maintenance)
         finally:
             await observed.stop()
             timers.close()
@@ -251,10 +275,10 @@ class Broker:
         )
         return tuple(api for family in families for api in family.apis())
 
-    async def _serve_until(self, stop: asyncio.Event, listeners: list[Listener], hosts: Hosts) -> None:
+    async def _serve_until(self, stop: asyncio.Event, listeners: list[Listener], maintenance: Maintenance) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(listener.run(lambda: None)) for listener in listeners]
-            running.append(tasks.create_task(self._lag.run()))
+            running += [tasks.create_task(self._lag.run()), tasks.create_task(maintenance.run())]
             self._log.info(
                 "ready", listeners=[f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners]
             )
