@@ -134,7 +134,7 @@ class Produce:
     def _failed(self, result: ProducedPartition, error: BaseException) -> None:
         result.error_code, result.error_message = wire_error(error)
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
-        result.record_errors = getattr(error, "record_errors", ())
+        result.record_errors = getattr(error, "record_errors", None) or ()
 
     def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceAnswer:
         topics: list[ProducedTopic] = []
