@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from wire_emit import ModuleSource, table_text
@@ -24,32 +25,42 @@ def sources() -> dict[str, str]:
     apis = read_apis()
     texts = {f"{api.module}.py": ModuleSource(api).text() for api in apis}
     texts["table.py"] = table_text(apis)
-    return {name: formatted(text) for name, text in texts.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in texts.items():
+            Path(scratch, name).write_text(text)
+        ruff = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "--quiet",
+            "--no-cache",
+            "--config",
+            str(ROOT / "pyproject.toml"),
+        ]
+        subprocess.run([*ruff, scratch], check=True)
+        return {name: Path(scratch, name).read_text() for name in texts}
 
 
-def formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(OUTPUT / "generated.py"), "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-
-
-def stale(texts: dict[str, str]) -> list[str]:
+def stale(texts: dict[str, str], output: Path) -> list[str]:
     """The files whose text differs, those that are missing, and those that nothing writes any more."""
-    present = {path.name: path.read_text() for path in OUTPUT.glob("*.py") if path.name not in KEPT}
+    present = {path.name: path.read_text() for path in output.glob("*.py") if path.name not in KEPT}
     return sorted(name for name in texts.keys() | present.keys() if texts.get(name) != present.get(name))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name the files that are stale")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="where the modules are")
     arguments = parser.parse_args()
     texts = sources()
-    names = stale(texts)
+    names = stale(texts, arguments.output)
     if arguments.check:
         for name in names:
-            print(f"stale: src/penstock/wire/api/{name} (run python tools/generate_wire.py)")
+            print(f"stale: {arguments.output.name}/{name} (run python tools/generate_wire.py)")
         return 1 if names else 0
     for name in names:
-        path = OUTPUT / name
+        path = arguments.output / name
         if name in texts:
             path.write_text(texts[name])
         else:

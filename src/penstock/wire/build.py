@@ -3,7 +3,13 @@
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 
-COMPILABLE = ("penstock.wire.record_loops",)
+COMPILABLE = (
+    "penstock.wire.fetch",
+    "penstock.wire.frame",
+    "penstock.wire.primitives",
+    "penstock.wire.produce",
+    "penstock.wire.record_loops",
+)
 """What setup.py compiles where it finds a compiler."""
 
 

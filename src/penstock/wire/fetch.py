@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Fetch by hand, versions 4 to 18: every message a broker serves goes out through here.
 
 The answer is a list of buffers. A partition's records stand in it as the very object they came as (bytes, a view, a
@@ -9,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from struct import Struct
-from struct import error as StructError
 
 from penstock.wire.primitives import (
-    ITEMS_MAX,
     ZERO_UUID,
     Buffer,
     FlexibleReader,
@@ -29,8 +28,6 @@ TOPIC_IDS_FROM = 13
 HIGH_WATERMARK_UNKNOWN = (1 << 63) - 1
 
 _WANTS = Struct(">iiib")
-_WANTS_WITH_REPLICA = Struct(">iiiib")
-_SESSION = Struct(">ii")
 _PARTITION_V4 = Struct(">iqi")
 _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
@@ -185,36 +182,25 @@ def decode_fetch(data: Buffer, offset: int, version: int) -> FetchRequest:
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
-        request = _read_request(reader, version)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+        return _read_request(reader, version)
+    except UnicodeDecodeError as error:
         raise Malformed(f"Fetch version {version}: {error}") from error
-    if reader.pos != reader.end:
-        raise Malformed(f"{reader.end - reader.pos} bytes follow the request")
-    return request
 
 
 def _read_request(reader: Reader, version: int) -> FetchRequest:
-    replica_id = -1
-    if version < 15:
-        replica_id, max_wait_ms, bytes_min, bytes_max, isolation_level = reader.fixed(_WANTS_WITH_REPLICA)
-    else:
-        max_wait_ms, bytes_min, bytes_max, isolation_level = reader.fixed(_WANTS)
-    session_id, session_epoch = reader.fixed(_SESSION) if version >= 7 else (0, -1)
-    count = reader.count(3, False)
-    items_left = ITEMS_MAX - count
+    replica_id = reader.int32() if version < 15 else -1
+    max_wait_ms, bytes_min, bytes_max, isolation_level = reader.fixed(_WANTS)
+    session_id, session_epoch = reader.fixed(_PAIR) if version >= 7 else (0, -1)
     topics: list[FetchTopic] = []
-    for _ in range(count):
-        name, topic_id = (None, reader.uuid()) if version >= TOPIC_IDS_FROM else (reader.string(), None)
-        partition_count = reader.count(16, False)
-        items_left -= partition_count
-        if items_left < 0:
-            raise Malformed(f"more than {ITEMS_MAX} partitions in one request")
-        topics.append((name, topic_id, [_read_partition(reader, version) for _ in range(partition_count)]))
+    for _ in range(reader.items(3, False)):
+        name, topic_id = _read_topic(reader, version)
+        partitions = [_read_partition(reader, version) for _ in range(reader.items(16, False))]
         reader.skip_tags()
+        topics.append((name, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
     if version >= 7:
-        for _ in range(reader.count(3, False)):
-            name, topic_id = (None, reader.uuid()) if version >= TOPIC_IDS_FROM else (reader.string(), None)
+        for _ in range(reader.items(3, False)):
+            name, topic_id = _read_topic(reader, version)
             forgotten.append((name, topic_id, reader.integers("i", 4)))
             reader.skip_tags()
     rack_id = reader.string() if version >= 11 else ""
@@ -231,7 +217,14 @@ def _read_request(reader: Reader, version: int) -> FetchRequest:
         rack_id,
     )
     _read_request_tags(reader, request, version)
+    reader.finish()
     return request
+
+
+def _read_topic(reader: Reader, version: int) -> tuple[str | None, bytes | None]:
+    if version >= TOPIC_IDS_FROM:
+        return None, reader.uuid()
+    return reader.string(), None
 
 
 def _read_request_tags(reader: Reader, request: FetchRequest, version: int) -> None:
@@ -262,9 +255,6 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
 
 
 def _read_partition_tags(reader: Reader, partition: FetchPartition, version: int) -> None:
-    if reader.data[reader.pos] == 0:
-        reader.pos += 1
-        return
     for tag, end in reader.tagged():
         if tag == 0 and version >= 17:
             partition.replica_directory_id = reader.uuid()

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What stands before every body: the request header and the response header.
 
 A frame is four bytes of length and then this. The functions here see the frame without its length.
@@ -14,7 +15,7 @@ from penstock.wire.primitives import Buffer, FlexibleReader, Malformed
 API_VERSIONS = 18
 LENGTH = Struct(">i")
 _HEAD = Struct(">hhih")
-_HEAD_BYTES = _HEAD.size
+_HEAD_BYTES = 10
 _CORRELATION = Struct(">i")
 
 _NEVER = 1 << 15

@@ -41,8 +41,33 @@ cdef class Reader:
     cpdef view_nullable(self)
     @cython.locals(count=int64_t)
     cpdef int64_t count(self, Py_ssize_t size_min, bint nullable) except? -77
+    @cython.locals(count=int64_t)
+    cpdef int64_t items(self, Py_ssize_t size_min, bint nullable) except? -77
+    @cython.locals(start=Py_ssize_t)
+    cpdef uuid(self)
     cpdef skip_tags(self)
+    cpdef finish(self)
 
 
 cdef class FlexibleReader(Reader):
+    pass
+
+
+cdef class Writer(bytearray):
+    cpdef int8(self, int value)
+    cpdef boolean(self, value)
+    cpdef varint(self, int64_t value)
+    cpdef string_length(self, Py_ssize_t size)
+    cpdef length(self, Py_ssize_t size)
+    cpdef tags(self, list tagged=*)
+    cpdef string(self, str value)
+    cpdef string_nullable(self, str value)
+    cpdef raw(self, value)
+    cpdef raw_nullable(self, value)
+    cpdef uuid(self, value)
+    cpdef integers(self, code, items)
+    cpdef array(self, write, items, version)
+
+
+cdef class FlexibleWriter(Writer):
     pass

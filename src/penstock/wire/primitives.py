@@ -39,6 +39,15 @@ _U32 = Struct(">I")
 _F64 = Struct(">d")
 
 
+# Replica lists are short and many.
+_SHORT_MAX = 16
+_SHORT_INT32S = tuple(Struct(f">{count}i") for count in range(_SHORT_MAX + 1))
+
+
+def _layout(count: int, code: str) -> Struct:
+    return _SHORT_INT32S[count] if code == "i" and count <= _SHORT_MAX else Struct(f">{count}{code}")
+
+
 class Malformed(Exception):
     """The bytes are not what they claim to be; the only error that reading raises."""
 
@@ -65,6 +74,7 @@ class Reader:
     __slots__ = ("data", "end", "items_left", "octets", "pos")
 
     def __init__(self, data: Buffer, pos: int) -> None:
+        assert pos >= 0, f"reading from {pos}"
         self.data = data
         # The same bytes again: what is indexed byte by byte has a type of its own where this is compiled.
         self.octets = data
@@ -198,14 +208,18 @@ class Reader:
             raise Malformed(f"{count} elements are announced at {self.pos}, {self.end - self.pos} bytes remain")
         return count
 
+    def items(self, size_min: int, nullable: bool) -> int:
+        """The same for structs, whose number is bounded over the whole message; -1 for null."""
+        count = self.count(size_min, nullable)
+        if count > 0:
+            self.items_left -= count
+            if self.items_left < 0:
+                raise Malformed(f"more than {ITEMS_MAX} structs in one message")
+        return count
+
     def array_nullable(self, read: Callable[[Reader, int], M], version: int, size_min: int) -> list[M] | None:
-        count = self.count(size_min, True)
-        if count < 0:
-            return None
-        self.items_left -= count
-        if self.items_left < 0:
-            raise Malformed(f"more than {ITEMS_MAX} structs in one message")
-        return [read(self, version) for _ in range(count)]
+        count = self.items(size_min, True)
+        return None if count < 0 else [read(self, version) for _ in range(count)]
 
     def array(self, read: Callable[[Reader, int], M], version: int, size_min: int) -> list[M]:
         items = self.array_nullable(read, version, size_min)
@@ -217,8 +231,7 @@ class Reader:
         count = self.count(size, True)
         if count < 0:
             return None
-        layout = Struct(f">{count}{code}")
-        return list(layout.unpack_from(self.data, self.take(count * size)))
+        return list(_layout(count, code).unpack_from(self.data, self.take(count * size)))
 
     def integers(self, code: str, size: int) -> list[int]:
         items = self.integers_nullable(code, size)
@@ -249,6 +262,11 @@ class Reader:
 
     def skip_tags(self) -> None:
         """Step over the tagged fields of a struct that has none it knows."""
+
+    def finish(self) -> None:
+        """Nothing may follow."""
+        if self.pos != self.end:
+            raise Malformed(f"{self.end - self.pos} bytes follow the message")
 
 
 class FlexibleReader(Reader):
@@ -395,7 +413,7 @@ class Writer(bytearray):
 
     def integers(self, code: str, items: list[int]) -> None:
         self.length(len(items))
-        self += Struct(f">{len(items)}{code}").pack(*items)
+        self += _layout(len(items), code).pack(*items)
 
     def integers_nullable(self, code: str, items: list[int] | None) -> None:
         if items is None:
@@ -459,10 +477,9 @@ def decode(read: Callable[[Reader, int], M], data: Buffer, offset: int, version:
     reader = FlexibleReader(data, offset) if flexible else Reader(data, offset)
     try:
         message = read(reader, version)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
-        raise Malformed(f"{error} at {reader.pos} of {reader.end}") from error
-    if reader.pos != reader.end:
-        raise Malformed(f"{reader.end - reader.pos} bytes follow the message")
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{error} before {reader.pos} of {reader.end}") from error
+    reader.finish()
     return message
 
 

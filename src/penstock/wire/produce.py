@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Produce by hand, versions 3 to 13: every message a broker stores comes through here.
 
 Records are handed out as views of the request's own buffer, writable where that is, so that a broker can put the
@@ -8,28 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from struct import error as StructError
 
-from penstock.wire.primitives import (
-    ITEMS_MAX,
-    STRING_BYTES_MAX,
-    Buffer,
-    FlexibleReader,
-    FlexibleWriter,
-    Malformed,
-    Writer,
-)
+from penstock.wire.primitives import Buffer, FlexibleReader, FlexibleWriter, Malformed, Reader, Writer
 
 VERSION_MIN = 3
 VERSION_MAX = 13
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 
-_I16 = Struct(">h")
 _I32 = Struct(">i")
-_ACKS = Struct(">hi")
-_ACKS_AND_COUNT = Struct(">hii")
-_INDEX_AND_SIZE = Struct(">ii")
+_LEADER = Struct(">ii")
 _RESULT_V3 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 _RESULT_V8 = Struct(">ihqqqih")
@@ -100,148 +89,42 @@ NodeEndpoint = tuple[int, str, int, str | None]
 def decode_produce(data: Buffer, offset: int, version: int) -> ProduceRequest:
     """The request that fills ``data`` from ``offset`` to its end."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce has no version {version}"
+    reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
-        if version >= FLEXIBLE_FROM:
-            return _decode_flexible(data, offset, version)
-        return _decode_legacy(data, offset)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+        return _read_request(reader, memoryview(data), version)
+    except UnicodeDecodeError as error:
         raise Malformed(f"Produce version {version}: {error}") from error
 
 
-def _decode_legacy(data: Buffer, pos: int) -> ProduceRequest:
-    view = memoryview(data)
-    end = len(view)
-    size: int = _I16.unpack_from(view, pos)[0]
-    pos += 2
-    transactional_id: str | None = None
-    if size >= 0:
-        if size > end - pos:
-            raise Malformed(f"a transactional id of {size} bytes passes the end")
-        transactional_id = str(view[pos : pos + size], "utf-8")
-        pos += size
-    elif size != -1:
-        raise Malformed(f"a transactional id of length {size}")
-    acks, timeout_ms, topic_count = _ACKS_AND_COUNT.unpack_from(view, pos)
-    pos += 10
-    if topic_count < 0 or topic_count * 6 > end - pos:
-        raise Malformed(f"{topic_count} topics in {end - pos} bytes")
-    items_left = ITEMS_MAX - topic_count
+def _read_request(reader: Reader, view: memoryview, version: int) -> ProduceRequest:
+    transactional_id = reader.string_nullable()
+    acks = reader.int16()
+    timeout_ms = reader.int32()
     topics: list[TopicRecords] = []
-    for _ in range(topic_count):
-        size = _I16.unpack_from(view, pos)[0]
-        pos += 2
-        if size < 0 or size > end - pos:
-            raise Malformed(f"a topic name of {size} bytes, {end - pos} remain")
-        name = str(view[pos : pos + size], "utf-8")
-        pos += size
-        count: int = _I32.unpack_from(view, pos)[0]
-        pos += 4
-        items_left -= count
-        if count < 0 or count * 8 > end - pos or items_left < 0:
-            raise Malformed(f"{count} partitions in {end - pos} bytes")
-        partitions: list[PartitionRecords] = []
-        for _ in range(count):
-            index, size = _INDEX_AND_SIZE.unpack_from(view, pos)
-            pos += 8
-            if size > end - pos or size < -1:
-                raise Malformed(f"records of {size} bytes, {end - pos} remain")
-            if size < 0:
-                partitions.append((index, None))
-            else:
-                partitions.append((index, view[pos : pos + size]))
-                pos += size
-        topics.append((name, None, partitions))
-    if pos != end:
-        raise Malformed(f"{end - pos} bytes follow the request")
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def _decode_flexible(data: Buffer, pos: int, version: int) -> ProduceRequest:
-    view = memoryview(data)
-    end = len(view)
-    transactional_id: str | None = None
-    size = view[pos]
-    pos += 1
-    if size:
-        if size > 0x7F:
-            size, pos = _long_varint(view, pos - 1)
-        size -= 1
-        if size > end - pos or size > STRING_BYTES_MAX:
-            raise Malformed(f"a transactional id of {size} bytes, {end - pos} remain")
-        transactional_id = str(view[pos : pos + size], "utf-8")
-        pos += size
-    acks, timeout_ms = _ACKS.unpack_from(view, pos)
-    pos += 6
-    topic_count = view[pos]
-    pos += 1
-    if topic_count > 0x7F:
-        topic_count, pos = _long_varint(view, pos - 1)
-    topic_count -= 1
-    if topic_count < 0 or topic_count * 3 > end - pos:
-        raise Malformed(f"{topic_count} topics in {end - pos} bytes")
-    items_left = ITEMS_MAX - topic_count
-    topics: list[TopicRecords] = []
-    for _ in range(topic_count):
+    for _ in range(reader.count(3, False)):
         name: str | None = None
         topic_id: bytes | None = None
         if version >= TOPIC_IDS_FROM:
-            topic_id = bytes(view[pos : pos + 16])
-            pos += 16
+            topic_id = reader.uuid()
         else:
-            size = view[pos]
-            pos += 1
-            if size > 0x7F:
-                size, pos = _long_varint(view, pos - 1)
-            size -= 1
-            if size < 0 or size > end - pos or size > STRING_BYTES_MAX:
-                raise Malformed(f"a topic name of {size} bytes, {end - pos} remain")
-            name = str(view[pos : pos + size], "utf-8")
-            pos += size
-        count = view[pos]
-        pos += 1
-        if count > 0x7F:
-            count, pos = _long_varint(view, pos - 1)
-        count -= 1
-        items_left -= count
-        if count < 0 or count * 6 > end - pos or items_left < 0:
-            raise Malformed(f"{count} partitions in {end - pos} bytes")
+            name = reader.string()
         partitions: list[PartitionRecords] = []
-        for _ in range(count):
-            index: int = _I32.unpack_from(view, pos)[0]
-            pos += 4
-            size = view[pos]
-            pos += 1
-            if size > 0x7F:
-                size, pos = _long_varint(view, pos - 1)
-            size -= 1
-            if size > end - pos:
-                raise Malformed(f"records of {size} bytes, {end - pos} remain")
+        for _ in range(reader.items(6, False)):
+            index = reader.int32()
+            size = reader.bytes_length()
             if size < 0:
+                if size != -1:
+                    raise Malformed(f"records of length {size} at {reader.pos}")
                 partitions.append((index, None))
             else:
-                partitions.append((index, view[pos : pos + size]))
-                pos += size
-            if view[pos] == 0:
-                pos += 1
-            else:
-                pos = _skip_tags(data, pos)
+                start = reader.take(size)
+                partitions.append((index, view[start : start + size]))
+            reader.skip_tags()
+        reader.skip_tags()
         topics.append((name, topic_id, partitions))
-        pos = pos + 1 if view[pos] == 0 else _skip_tags(data, pos)
-    pos = pos + 1 if view[pos] == 0 else _skip_tags(data, pos)
-    if pos != end:
-        raise Malformed(f"{end - pos} bytes follow the request")
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def _long_varint(view: memoryview, pos: int) -> tuple[int, int]:
-    reader = FlexibleReader(view, pos)
-    return reader.varint(), reader.pos
-
-
-def _skip_tags(data: Buffer, pos: int) -> int:
-    reader = FlexibleReader(data, pos)
     reader.skip_tags()
-    return reader.pos
+    reader.finish()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def encode_produce_response(
@@ -324,7 +207,7 @@ def _write_trouble(out: FlexibleWriter, result: ProducedPartition, version: int)
     if leader is None or version < 10 or leader == (-1, -1):
         out.tags()
         return
-    body = FlexibleWriter(_INDEX_AND_SIZE.pack(*leader))
+    body = FlexibleWriter(_LEADER.pack(*leader))
     body.tags()
     out.tags([(0, body)])
 
