@@ -205,8 +205,9 @@ class Hosts:
 
         Before serving: it may take as long as reading what was written since the last snapshots.
         """
+        whole = all(directory.offline is None for directory in self._store.all_directories)
         for topic in topics:
-            self._adopt(topic, created=False)
+            self._adopt(topic, created=whole)
         now_ms, idle_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
         views = [(log.tp, log.view()) for log in self._store if log.opened and log.log_end and self._is_held(log)]
         work = [(tp, self._threads.submit(replay_producers, view, now_ms, idle_ms)) for tp, view in views]
@@ -238,6 +239,7 @@ class Hosts:
                     log.config = config
                 elif created:
                     if log is not None:
+                        self._log.warning("log_of_another_topic", partition=str(tp), consequence="deleted")
                         self._store.delete(tp)
                     self._store.create(tp, topic.topic_id, config)
 

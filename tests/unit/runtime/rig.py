@@ -13,11 +13,11 @@ from penstock.core.fetch_session import FetchSessions
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
+from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Appended
 from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.purgatory import Purgatory
 from penstock.runtime.timers import Timers
 from penstock.runtime.wakes import Wakes
 from penstock.storage.store import LogStore
@@ -190,7 +190,6 @@ class Rig:
         self.wakes = Wakes(self.loop.call_soon)
         self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
         self.timers = Timers(self.loop)
-        self.purgatory = Purgatory(self.timers)
         self.sessions = FetchSessions(100, Seeded().below)
         self.hosts = Hosts(
             broker_id=1,
@@ -202,6 +201,7 @@ class Rig:
             threads=self.threads,
             log=self.notes,
         )
+        self.fetches = Fetches(hosts=self.hosts, sessions=self.sessions, timers=self.timers)
         self.store.load(self.hosts.settings({})[0], broker_id=1, cluster_id="c")
         self.hosts.start(topics)
 

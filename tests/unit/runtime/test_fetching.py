@@ -1,0 +1,427 @@
+"""Fetches: sessions that look only where there is news, and long polls that end when they should."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.runtime.rig import Rig, batch, topic
+
+from penstock.core.fetch_session import FetchPartition
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from penstock.runtime.fetching import FetchJob, FetchLimits, Told
+from penstock.runtime.outcomes import Fetched
+
+ID = (1).to_bytes(16, "big")
+EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
+
+
+def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[FetchPartition]:
+    return [FetchPartition(topic, partition, offset, bytes_max) for partition in partitions]
+
+
+def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
+    return rig.fetches.begin(
+        kw.pop("limits", EVERYTHING),
+        session_id=session,
+        epoch=epoch,
+        by_topic_id=kw.pop("by_topic_id", True),
+        asked=asked,
+        now_ms=rig.clock.ms,
+        **kw,
+    )
+
+
+def told(results: Sequence[Told]) -> dict[int, object]:
+    """Partition -> bytes of records, or the error's name."""
+    return {
+        partition.partition: outcome.name if isinstance(outcome, BrokerError) else len(outcome.records) > 0
+        for partition, outcome in results
+    }
+
+
+def opened(rig: Rig, asked: Sequence[FetchPartition], **kw: Any) -> int:
+    job = begin(rig, asked, epoch=0, **kw)
+    job.read()
+    return job.answer(rig.clock.ms)[0]
+
+
+class Poll:
+    """A long poll whose answer is kept."""
+
+    def __init__(self, rig: Rig, job: FetchJob, wait_ms: int = 500) -> None:
+        self.job = job
+        self.done = False
+        self.waits = not job.read()
+        if self.waits:
+            job.wait(wait_ms, self._completed)
+        else:
+            self.done = True
+
+    def _completed(self) -> None:
+        assert not self.done
+        self.done = True
+
+
+def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> None:
+    rig = Rig(topic(partitions=3))
+    rig.append(rig.host(partition=0), batch(b"a"))
+    job = begin(rig, [*wanted(0, 1, 9), FetchPartition(ID, 2, 7, 100)])
+
+    assert job.read(), "an error is answered at once"
+
+    assert told(job.results) == {0: True, 1: False, 9: "UNKNOWN_TOPIC_OR_PARTITION", 2: "OFFSET_OUT_OF_RANGE"}
+    assert job.answer(0) == (0, job.results)
+
+
+def test_topics_go_by_id_or_by_name() -> None:
+    rig = Rig(topic())
+    by_name = begin(rig, wanted(0, topic="orders"), by_topic_id=False)
+    unknown = begin(rig, wanted(0, topic=bytes(16)))
+    by_name.read(), unknown.read()
+
+    assert told(by_name.results) == {0: False}
+    assert told(unknown.results) == {0: "UNKNOWN_TOPIC_ID"}
+
+
+def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None:
+    rig = Rig(topic(partitions=3))
+    size = len(batch(b"a" * 100))
+    for partition in range(3):
+        rig.append(rig.host(partition=partition), batch(b"a" * 100))
+
+    one = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=1))
+    two = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=2 * size))
+    one.read(), two.read()
+
+    assert told(one.results) == {0: True, 1: False, 2: False}
+    assert told(two.results) == {0: True, 1: True, 2: False}
+
+
+def test_a_partition_asked_for_twice_counts_once() -> None:
+    rig = Rig(topic())
+    rig.append(rig.host(), batch(b"a"))
+    job = begin(rig, [*wanted(0), *wanted(0, offset=1)])
+    job.read()
+    assert told(job.results) == {0: False}
+
+
+def test_an_incremental_answer_tells_only_what_is_new() -> None:
+    rig = Rig(topic(partitions=2))
+    session = opened(rig, wanted(0, 1))
+    assert session != 0
+
+    quiet = begin(rig, session=session, epoch=1)
+    assert not quiet.read()
+    assert quiet.answer(0) == (session, [])
+
+    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.loop.run()
+    job = begin(rig, session=session, epoch=2)
+    assert job.read()
+    assert told(job.answer(0)[1]) == {1: True}
+
+
+def test_a_quiet_session_looks_at_nothing() -> None:
+    rig = Rig(topic(partitions=500))
+    session = opened(rig, wanted(*range(500)))
+    begin(rig, session=session, epoch=1).read()
+
+    job = begin(rig, session=session, epoch=2)
+    job.read()
+
+    assert job.results == []
+    held = rig.sessions.get(session)
+    assert held is not None
+    assert not held.active
+
+
+def test_a_moved_log_start_is_news_without_data() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", b"b"))
+    session = opened(rig, wanted(0, offset=2))
+    begin(rig, session=session, epoch=1).read()
+
+    host.delete_records(1)
+    rig.loop.run()
+
+    job = begin(rig, session=session, epoch=2)
+    assert not job.read()
+    ((_, outcome),) = job.answer(0)[1]
+    assert isinstance(outcome, Fetched)
+    assert (outcome.log_start, len(outcome.records)) == (1, 0)
+
+
+def test_a_session_is_closed_by_a_full_request_and_unknown_after() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    begin(rig, session=session, epoch=-1)
+
+    with pytest.raises(FetchSessionIdNotFound):
+        begin(rig, session=session, epoch=1)
+    assert rig.fetches._readers == {}
+
+
+def test_a_poll_ends_when_something_is_written() -> None:
+    rig = Rig(topic(partitions=2))
+    poll = Poll(rig, begin(rig, wanted(0, 1)))
+    assert poll.waits
+    assert rig.fetches.waiting == 1
+
+    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: False, 1: True}
+    assert rig.fetches.waiting == 0
+    assert rig.loop.alarms == 0 or len(rig.timers) == 0
+
+
+def test_a_poll_ends_when_its_time_is_up_and_not_before() -> None:
+    rig = Rig(topic())
+    poll = Poll(rig, begin(rig, wanted(0)), wait_ms=500)
+
+    rig.loop.pass_ms(499)
+    assert not poll.done
+    rig.loop.pass_ms(20)
+
+    assert poll.done
+    assert told(poll.job.results) == {0: False}
+
+
+def test_a_poll_waits_for_as_many_bytes_as_it_asked_for() -> None:
+    rig = Rig(topic(partitions=2))
+    size = len(batch(b"a"))
+    limits = FetchLimits(bytes_min=3 * size, bytes_max=1 << 20)
+    poll = Poll(rig, begin(rig, wanted(0, 1), limits=limits))
+
+    for partition in (0, 1):
+        rig.append(rig.host(partition=partition), batch(b"a"))
+        rig.loop.run()
+        assert not poll.done
+    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read == 3 * size
+
+
+def test_bytes_found_at_first_count_toward_the_minimum() -> None:
+    rig = Rig(topic())
+    size = len(batch(b"a"))
+    rig.append(rig.host(), batch(b"a"))
+    poll = Poll(rig, begin(rig, wanted(0), limits=FetchLimits(bytes_min=2 * size, bytes_max=1 << 20)))
+    assert poll.waits
+
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read == 2 * size
+
+
+def test_a_poll_ends_when_a_partition_has_given_all_it_may() -> None:
+    rig = Rig(topic())
+    poll = Poll(rig, begin(rig, wanted(0, bytes_max=10), limits=FetchLimits(bytes_min=10_000, bytes_max=1 << 20)))
+
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+
+
+def test_a_poll_ends_with_an_error_when_its_topic_is_deleted() -> None:
+    was = topic()
+    rig = Rig(was)
+    poll = Poll(rig, begin(rig, wanted(0)))
+
+    rig.change(was, None)
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: "UNKNOWN_TOPIC_ID"}
+
+
+def test_a_poll_ends_with_an_error_when_its_place_was_deleted() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", b"b"))
+    limits = FetchLimits(bytes_min=1 << 20, bytes_max=1 << 30)
+    poll = Poll(rig, begin(rig, wanted(0, offset=1), limits=limits))
+
+    host.delete_records(2)
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: "OFFSET_OUT_OF_RANGE"}
+
+
+def test_a_reader_of_committed_data_is_not_woken_by_an_open_transaction() -> None:
+    from tests.unit.runtime.test_partition_host import marker, transactional
+
+    rig = Rig(topic())
+    host = rig.host()
+    limits = FetchLimits(bytes_min=1, bytes_max=1 << 20, read_committed=True)
+    poll = Poll(rig, begin(rig, wanted(0), limits=limits))
+
+    rig.append(host, transactional(b"a"), internal=True)
+    rig.loop.run()
+    assert not poll.done
+    rig.append(host, marker(commit=True), internal=True)
+    rig.loop.run()
+    assert poll.done
+
+
+def test_a_connection_that_closes_leaves_nothing_behind() -> None:
+    rig = Rig(topic(partitions=3))
+    poll = Poll(rig, begin(rig, wanted(0, 1, 2)))
+
+    poll.job.cancel()
+    poll.job.cancel()
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.pass_ms(1000)
+
+    assert not poll.done
+    assert len(rig.timers) == 0
+    assert rig.fetches.waiting == 0
+    assert all(not host._watchers for host in rig.hosts.live())
+
+
+def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
+    rig = Rig(topic(partitions=2))
+    session = opened(rig, wanted(0, 1))
+    begin(rig, session=session, epoch=1).read()
+    assert [len(host._watchers) for host in rig.hosts.live()] == [1, 1]
+
+    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.loop.run()
+    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 1]
+    rig.sessions.close(session)
+
+    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 0]
+    assert rig.fetches._readers == {}
+
+
+def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> None:
+    rig = Rig(topic(partitions=3))
+    session = opened(rig, wanted(0, 1, 2))
+    begin(rig, session=session, epoch=1).read()
+    poll = Poll(rig, begin(rig, session=session, epoch=2))
+    assert poll.waits
+
+    rig.append(rig.host(partition=2), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.answer(0)[1]) == {2: True}
+
+
+def test_a_later_request_of_a_session_ends_the_wait_of_the_earlier() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    first = Poll(rig, begin(rig, session=session, epoch=1))
+    second = Poll(rig, begin(rig, session=session, epoch=2))
+
+    assert first.done
+    assert not second.done
+    with pytest.raises(InvalidFetchSessionEpoch):
+        first.job.answer(0)
+
+
+def test_a_session_evicted_while_its_reader_waits_ends_the_wait() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    poll = Poll(rig, begin(rig, session=session, epoch=1))
+
+    rig.sessions.close(session)
+
+    assert poll.done
+    assert rig.fetches.waiting == 0
+
+
+class Consuming(RuleBasedStateMachine):
+    """A consumer with a session, long polls and all, reads every record of every partition once and in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig(topic(partitions=4))
+        self.written = dict.fromkeys(range(4), 0)
+        self.positions = dict.fromkeys(range(4), 0)
+        self.asked = dict(self.positions)
+        self.session, self.epoch = 0, 0
+        self.poll: Poll | None = None
+
+    @rule(partition=st.integers(0, 3), count=st.integers(1, 3))
+    def write(self, partition: int, count: int) -> None:
+        self.rig.append(self.rig.host(partition=partition), batch(*[b"v"] * count))
+        self.written[partition] += count
+
+    @rule()
+    def turn(self) -> None:
+        self.rig.loop.run()
+
+    @precondition(lambda self: self.poll is None)
+    @rule(bytes_max=st.sampled_from([1, 200, 1 << 20]))
+    def ask(self, bytes_max: int) -> None:
+        moved = [p for p in range(4) if self.epoch == 0 or self.positions[p] != self.asked[p]]
+        request = [FetchPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
+        self.asked = dict(self.positions)
+        limits = FetchLimits(bytes_min=1, bytes_max=bytes_max)
+        self.poll = Poll(self.rig, begin(self.rig, request, session=self.session, epoch=self.epoch, limits=limits))
+
+    @precondition(lambda self: self.poll is not None)
+    @rule()
+    def wait_out(self) -> None:
+        self.rig.loop.pass_ms(600)
+        assert self.poll is not None
+        assert self.poll.done
+        self.take()
+
+    @precondition(lambda self: self.poll is not None and self.poll.done)
+    @rule()
+    def take(self) -> None:
+        assert self.poll is not None
+        session, results = self.poll.job.answer(self.rig.clock.ms)
+        for partition, outcome in results:
+            assert isinstance(outcome, Fetched)
+            if isinstance(outcome.records, bytes):
+                continue
+            at = partition.partition
+            from penstock.wire.records import iter_batches
+
+            for _, header in iter_batches(outcome.records.read()):
+                assert header.base_offset <= self.positions[at] < header.next_offset
+                self.positions[at] = header.next_offset
+        self.session, self.epoch, self.poll = session, self.epoch + 1, None
+
+    @precondition(lambda self: self.poll is None and self.epoch > 0)
+    @rule()
+    def lose_the_session(self) -> None:
+        self.rig.sessions.close(self.session)
+        self.session = self.epoch = 0
+
+    @invariant()
+    def never_ahead(self) -> None:
+        assert all(self.positions[p] <= self.written[p] for p in range(4))
+
+    @invariant()
+    def news_is_never_missed(self) -> None:
+        """A poll that waits has nothing to read, once the loop has had its turn."""
+        self.rig.loop.run()
+        if self.poll is not None and not self.poll.done:
+            assert self.asked == self.written
+
+    def teardown(self) -> None:
+        for _ in range(20):
+            if self.poll is None:
+                self.ask(1 << 20)
+            self.wait_out()
+        assert self.positions == self.written
+
+
+TestConsuming = Consuming.TestCase
+TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

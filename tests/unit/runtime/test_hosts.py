@@ -1,0 +1,227 @@
+"""Hosts follow the metadata: topics come, grow, change, go, and come again under the same name."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+from tests.unit.runtime.rig import Rig, batch, topic, values
+
+from penstock.model.generated_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.topic import PartitionState
+
+
+def test_a_partition_is_found_by_name_and_by_id() -> None:
+    rig = Rig(topic(partitions=2))
+
+    host = rig.hosts.get("orders", 1)
+
+    assert host.tp == TopicPartition("orders", 1)
+    assert rig.hosts.get("orders", 1) is host
+    assert rig.hosts.find((1).to_bytes(16, "big"), 1) is host
+    assert rig.hosts.topic_name((1).to_bytes(16, "big")) == "orders"
+    assert rig.hosts.topic_name((2).to_bytes(16, "big")) is None
+
+
+def test_what_does_not_exist_is_unknown() -> None:
+    rig = Rig(topic(partitions=2))
+
+    for name, partition in (("orders", 2), ("orders", -1), ("other", 0)):
+        with pytest.raises(UnknownTopicOrPartition):
+            rig.hosts.get(name, partition)
+    with pytest.raises(UnknownTopicId):
+        rig.hosts.find(bytes(16), 0)
+    with pytest.raises(UnknownTopicOrPartition):
+        rig.hosts.find((1).to_bytes(16, "big"), 7)
+
+
+def test_a_partition_of_other_brokers_is_not_ours() -> None:
+    elsewhere = PartitionState(index=0, leader=2, leader_epoch=0, replicas=(2, 3), isr=(2,))
+    rig = Rig(replace(topic(), partitions=(elsewhere,)))
+
+    with pytest.raises(NotLeaderOrFollower):
+        rig.hosts.get("orders", 0)
+    assert rig.store.get(TopicPartition("orders", 0)) is None
+
+
+def test_ten_thousand_partitions_cost_nothing_until_they_are_used() -> None:
+    many = topic(partitions=10_000)
+    rig = Rig()
+
+    rig.change(None, many)
+
+    assert len(rig.hosts) == 10_000
+    assert len(list(rig.hosts.live())) == 0
+    assert rig.disk.list_directory("/data").count("orders-0") == 0
+    rig.append(rig.host(partition=9_999), batch(b"a"))
+    assert len(list(rig.hosts.live())) == 1
+
+
+def test_topics_of_the_same_settings_share_them() -> None:
+    rig = Rig(topic("a", number=1, configs={"retention.ms": "5"}), topic("b", number=2, configs={"retention.ms": "5"}))
+
+    assert rig.host("a").config is rig.host("b").config
+
+
+def test_a_deleted_topic_is_gone_for_whoever_holds_it_and_its_log_too() -> None:
+    was = topic(partitions=2)
+    rig = Rig(was)
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+
+    rig.change(was, None)
+
+    with pytest.raises(UnknownTopicOrPartition):
+        rig.hosts.get("orders", 0)
+    with pytest.raises(UnknownTopicOrPartition):
+        rig.append(host, batch(b"b"))
+    assert rig.store.get(TopicPartition("orders", 0)) is None
+    assert len(rig.hosts) == 0
+
+
+def test_a_topic_made_anew_under_an_old_name_starts_empty_and_the_old_id_is_unknown() -> None:
+    was = topic(number=1)
+    rig = Rig(was)
+    old = rig.host()
+    rig.append(old, batch(b"old", producer_id=5))
+
+    rig.change(was, topic(number=2))
+
+    new = rig.host()
+    assert values(new) == []
+    assert rig.append(new, batch(b"new", producer_id=5, base_sequence=9)).base_offset == 0
+    with pytest.raises(UnknownTopicOrPartition):
+        old.read(0, 1, at_least_one=True)
+    with pytest.raises(UnknownTopicId):
+        rig.hosts.find((1).to_bytes(16, "big"), 0)
+
+
+def test_a_log_left_by_an_earlier_topic_of_the_name_is_not_taken_for_the_new_one() -> None:
+    rig = Rig(topic(number=1))
+    rig.append(rig.host(), batch(b"old"))
+
+    again = Rig(topic(number=2), disk=rig.stop())
+
+    assert values(again.host()) == []
+    assert again.host().topic_id == TopicId((2).to_bytes(16, "big"))
+    assert again.notes.named("log_of_another_topic")
+
+
+def test_a_log_without_a_topic_is_left_alone_and_reported() -> None:
+    rig = Rig(topic())
+    rig.append(rig.host(), batch(b"a"))
+
+    again = Rig(disk=rig.stop())
+
+    assert [fields["partition"] for fields in again.notes.named("log_without_topic")] == ["orders-0"]
+    assert "orders-0" in again.disk.list_directory("/data")
+    third = Rig(topic(), disk=again.stop())
+    assert values(third.host()) == [b"a"]
+
+
+def test_a_topic_grows() -> None:
+    was = topic(partitions=1)
+    rig = Rig(was)
+    first = rig.host()
+
+    rig.change(was, topic(partitions=3))
+
+    assert rig.append(rig.host(partition=2), batch(b"a")).base_offset == 0
+    assert rig.host() is first
+
+
+def test_new_settings_reach_hosts_and_logs_that_nobody_has_used() -> None:
+    was = topic(partitions=2)
+    rig = Rig(was)
+    rig.host(partition=0)
+
+    rig.change(was, topic(partitions=2, configs={"retention.ms": "77"}))
+
+    assert rig.host(partition=0).config.retention_ms == 77
+    idle = rig.store.get(TopicPartition("orders", 1))
+    assert idle is not None
+    assert idle.config.retention_ms == 77
+
+
+def test_new_defaults_of_the_broker_reach_topics_that_do_not_override_them() -> None:
+    rig = Rig(topic("a", number=1), topic("b", number=2, configs={"retention.ms": "5"}))
+    rig.host("a"), rig.host("b")
+
+    rig.hosts.reconfigure_all(replace(rig.config, log_retention_ms=1234))
+
+    assert rig.host("a").config.retention_ms == 1234
+    assert rig.host("b").config.retention_ms == 5
+
+
+def test_a_new_leader_epoch_is_taken_on() -> None:
+    was = topic()
+    rig = Rig(was)
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+
+    rig.change(was, topic(epoch=3))
+    rig.append(host, batch(b"b"))
+
+    assert host.state.leader_epoch == 3
+    assert host.log.epochs.latest == 3
+    assert values(host) == [b"a", b"b"]
+
+
+def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
+    rig = Rig(topic(partitions=2), paths=("/one", "/two"))
+    first, second = rig.host(partition=0), rig.host(partition=1)
+    assert first.log.directory is not second.log.directory
+    rig.append(first, batch(b"a"))
+    rig.append(second, batch(b"b"))
+    rig.disk.fail("append", first.log.directory.path, errno.EIO)
+
+    with pytest.raises(KafkaStorageError):
+        rig.append(first, batch(b"c"))
+
+    assert first.gone is not None
+    with pytest.raises(KafkaStorageError, match="offline"):
+        rig.host(partition=0).read(0, 1, at_least_one=True)
+    assert values(second) == [b"b"]
+    rig.append(second, batch(b"d"))
+
+
+def test_a_partition_in_a_directory_that_is_missing_at_start_does_not_begin_anew_elsewhere() -> None:
+    rig = Rig(topic(partitions=2), paths=("/one", "/two"))
+    lost = rig.host(partition=0).log.directory.path
+    for partition in range(2):
+        rig.append(rig.host(partition=partition), batch(b"a"))
+    disk = rig.stop()
+    disk.fail("list", lost, errno.EIO)
+
+    again = Rig(topic(partitions=2), disk=disk, paths=("/one", "/two"))
+
+    with pytest.raises(KafkaStorageError):
+        again.host(partition=0)
+    assert values(again.host(partition=1)) == [b"a"]
+
+
+def test_a_topic_can_be_made_while_a_directory_is_offline() -> None:
+    rig = Rig(paths=("/one", "/two"))
+    rig.store.all_directories[0].go_offline("gone")
+
+    rig.change(None, topic())
+
+    assert rig.append(rig.host(), batch(b"a")).base_offset == 0
+
+
+def test_after_a_crash_every_log_is_as_it_was_acknowledged() -> None:
+    rig = Rig(topic("a", number=1, partitions=3), topic("b", number=2))
+    for name, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
+        rig.append(rig.host(name, partition), batch(name.encode(), b"%d" % partition, producer_id=partition))
+
+    again = Rig(topic("a", number=1, partitions=3), topic("b", number=2), disk=rig.stop(clean=False))
+
+    for name, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
+        assert values(again.host(name, partition)) == [name.encode(), b"%d" % partition]
+        known = again.host(name, partition).producers.get(partition)
+        assert known is not None
