@@ -25,6 +25,7 @@ BUFFER_BYTES = 64 * 1024
 FRAME_LARGE_BYTES = 64 * 1024
 """From here on a frame is received alone, so that what follows it never has to be moved."""
 
+IN_MEMORY = (bytes, bytearray, memoryview)
 SENDMSG_BUFFERS_MAX = 512
 SENDFILE_BYTES_MAX = 1 << 20
 """One `sendfile` call sends at most this much, so that one fast reader cannot hold the loop."""
@@ -345,7 +346,7 @@ class Connection:
         out = self._out
         while out:
             first = out[0]
-            if not isinstance(first, bytes | bytearray | memoryview):
+            if not isinstance(first, IN_MEMORY):
                 sent = os.sendfile(self._fd, first.fileno(), first.position, min(len(first), SENDFILE_BYTES_MAX))
                 if sent == 0:
                     raise OSError(errno.EIO, "a file ended before its slice")
@@ -361,7 +362,7 @@ class Connection:
         vector: list[bytes | bytearray | memoryview] = []
         more = 0
         for buffer in self._out:
-            if not isinstance(buffer, bytes | bytearray | memoryview):
+            if not isinstance(buffer, IN_MEMORY):
                 # The kernel keeps the last small piece back to send it with the file's first bytes.
                 more = socket.MSG_MORE
                 break
@@ -378,7 +379,7 @@ class Connection:
             first = out[0]
             length = len(first)
             if sent < length:
-                assert isinstance(first, bytes | bytearray | memoryview)
+                assert isinstance(first, IN_MEMORY)
                 out[0] = memoryview(first)[sent:]
                 raise BlockingIOError
             sent -= length
@@ -450,7 +451,7 @@ class RestOfFile:
     __slots__ = ("_length", "_range", "position")
 
     def __init__(self, whole: Buffer, sent: int) -> None:
-        assert not isinstance(whole, bytes | bytearray | memoryview)
+        assert not isinstance(whole, IN_MEMORY)
         self._range = whole
         self._length = len(whole) - sent
         self.position = whole.position + sent
