@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import Any
 
+from penstock.api.answer_errors import count_errors
 from penstock.api.api_versions import ApiVersions
 from penstock.api.registry import BoundApi, Registry, RequestContext
 from penstock.core.quota import ClientQuotas
@@ -124,6 +125,7 @@ class Dispatcher:
             context.connection.mute(context.throttle_ms / 1000)
         version = context.api_version
         try:
+            count_errors(self._registry.counters, api.key, response)
             body = api.encode(response, version)
         except Exception as error:
             self._on_bug(api.name, error)

@@ -1,0 +1,50 @@
+"""The error codes in an answer, wherever its message has them, counted."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from typing import Any, cast
+
+from penstock.observe.counters import RequestCounters
+from penstock.wire.primitives import Message
+
+PRODUCE, FETCH = 0, 1
+LIST_OF = re.compile(r"list\[(\w+)\]")
+
+
+def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
+    """Count every code that is not 0. Only lists whose elements can hold one are walked."""
+    if api_key > FETCH:
+        _count(counters, api_key, answer)
+        return
+    for topic in answer.topics:
+        for partition in topic[2]:
+            if partition.error_code:
+                counters.failed(api_key, partition.error_code)
+    if api_key == FETCH and answer.error_code:
+        counters.failed(api_key, answer.error_code)
+
+
+def _count(counters: RequestCounters, api_key: int, message: Any) -> None:
+    has_code, lists = shape(cast("Any", type(message)))
+    if has_code and message.error_code:
+        counters.failed(api_key, message.error_code)
+    for name in lists:
+        for each in getattr(message, name) or ():
+            _count(counters, api_key, each)
+
+
+@cache
+def shape(message: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether a type of message has a code, and which of its fields are lists of messages that have one somewhere."""
+    slots: tuple[str, ...] = getattr(message, "__slots__", ())
+    hints = cast("dict[str, object]", message.__init__.__annotations__)
+    lists: list[str] = []
+    for name in slots:
+        found = LIST_OF.match(str(hints.get(name, "")))
+        element = getattr(sys.modules[message.__module__], found[1], None) if found is not None else None
+        if isinstance(element, type) and issubclass(element, Message) and any(shape(cast("Any", element))):
+            lists.append(name)
+    return "error_code" in slots, tuple(lists)

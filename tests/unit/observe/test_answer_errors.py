@@ -1,0 +1,48 @@
+import importlib
+
+import pytest
+
+from penstock.api.answer_errors import count_errors, shape
+from penstock.observe.counters import RequestCounters
+from penstock.wire.api import create_topics, metadata
+from penstock.wire.api.table import TABLE
+from penstock.wire.produce import ProducedPartition
+
+
+class Answer:
+    """As the produce handler gives it."""
+
+    def __init__(self, topics: list[tuple[str, None, list[ProducedPartition]]]) -> None:
+        self.topics = topics
+
+
+def counted(api_key: int, answer: object) -> dict[tuple[int, int], int]:
+    counters = RequestCounters({}, {})
+    count_errors(counters, api_key, answer)
+    return counters.errors
+
+
+def test_codes_are_found_at_every_depth() -> None:
+    partitions = [metadata.MetadataResponsePartition(error_code=5), metadata.MetadataResponsePartition()]
+    topics = [metadata.MetadataResponseTopic(error_code=3), metadata.MetadataResponseTopic(partitions=partitions)]
+
+    assert counted(3, metadata.Response(topics=topics)) == {(3, 3): 1, (3, 5): 1}
+
+
+def test_lists_without_codes_are_left_alone() -> None:
+    assert shape(metadata.Response) == (True, ("topics",))
+    assert shape(metadata.MetadataResponsePartition) == (True, ())
+    assert shape(create_topics.CreatableTopicConfigs) == (False, ())
+
+
+def test_the_results_of_produce_are_counted_by_partition() -> None:
+    good, bad = ProducedPartition(0), ProducedPartition(1, error_code=87)
+
+    assert counted(0, Answer([("t", None, [good, bad, bad])])) == {(0, 87): 2}
+
+
+@pytest.mark.parametrize("key", sorted(set(TABLE) - {0, 1}))
+def test_an_answer_without_errors_has_none(key: int) -> None:
+    module = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
+
+    assert counted(key, module.Response()) == {}
