@@ -1,4 +1,7 @@
-"""FastStream, over both of its Kafka clients, with subscribers to given partitions."""
+"""FastStream: publishing by both of its Kafka clients, subscribing to given partitions by aiokafka's.
+
+Its subscribers over confluent-kafka always belong to a group, also for given partitions.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +10,39 @@ from typing import Any
 
 import pytest
 from faststream.confluent import KafkaBroker as ConfluentBroker
-from faststream.confluent import TopicPartition as ConfluentPartition
 from faststream.kafka import KafkaBroker as AioBroker
-from faststream.kafka import TopicPartition as AioPartition
+from faststream.kafka import TopicPartition
 
 TIMEOUT = 30.0
 
 
-@pytest.mark.parametrize(
-    ("broker_class", "partition_class"),
-    [(ConfluentBroker, ConfluentPartition), (AioBroker, AioPartition)],
-    ids=["confluent", "aiokafka"],
-)
+@pytest.mark.parametrize("publisher_class", [ConfluentBroker, AioBroker], ids=["confluent", "aiokafka"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_subscriber_gets_what_was_published_and_answers_on_another_topic(
-    broker: Any, make_topic: Any, broker_class: Any, partition_class: Any
+    broker: Any, make_topic: Any, publisher_class: Any
 ) -> None:
     orders, bills = make_topic(), make_topic()
     billed: list[dict[str, Any]] = []
 
     async def work() -> None:
-        stream = broker_class(broker.bootstrap)
+        stream = AioBroker(broker.bootstrap)
         done = asyncio.Event()
 
-        @stream.subscriber(partitions=[partition_class(orders, 0)], auto_offset_reset="earliest")
+        @stream.subscriber(partitions=[TopicPartition(orders, 0)], auto_offset_reset="earliest")
         @stream.publisher(bills)
         async def bill(order: dict[str, int]) -> dict[str, int]:
             return {"order": order["id"], "total": order["price"] * order["count"]}
 
-        @stream.subscriber(partitions=[partition_class(bills, 0)], auto_offset_reset="earliest")
+        @stream.subscriber(partitions=[TopicPartition(bills, 0)], auto_offset_reset="earliest")
         async def book(total: dict[str, int]) -> None:
             billed.append(total)
             if len(billed) == 3:
                 done.set()
 
-        async with stream:
+        async with stream, publisher_class(broker.bootstrap) as publisher:
             await stream.start()
             for number in range(3):
-                await stream.publish({"id": number, "price": 5, "count": number}, orders)
+                await publisher.publish({"id": number, "price": 5, "count": number}, orders)
             await asyncio.wait_for(done.wait(), TIMEOUT)
 
     asyncio.run(work())
