@@ -40,6 +40,7 @@ from penstock.wire.api import (
 
 NO_AUTHORIZER = "No Authorizer is configured."
 NO_TIME = -1
+REQUESTER_FROM = 3
 ANONYMOUS_TYPE = "User"
 ANONYMOUS_NAME = "ANONYMOUS"
 TRANSACTION_STATES = frozenset(
@@ -115,12 +116,13 @@ class Absent:
     def create_delegation_token(
         self, context: RequestContext, request: create_delegation_token.Request
     ) -> create_delegation_token.Response:
+        requester = context.api_version >= REQUESTER_FROM
         return create_delegation_token.Response(
             error_code=DelegationTokenRequestNotAllowed.code,
             principal_type=ANONYMOUS_TYPE,
             principal_name=ANONYMOUS_NAME,
-            token_requester_principal_type=ANONYMOUS_TYPE,
-            token_requester_principal_name=ANONYMOUS_NAME,
+            token_requester_principal_type=ANONYMOUS_TYPE if requester else "",
+            token_requester_principal_name=ANONYMOUS_NAME if requester else "",
             issue_timestamp_ms=NO_TIME,
             expiry_timestamp_ms=NO_TIME,
             max_timestamp_ms=NO_TIME,

@@ -1,7 +1,7 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version.
 
-Topics and brokers have settings here. Groups and client metrics have none yet: they are described as empty and cannot
-be changed. Levels of loggers cannot be set from outside.
+Topics, brokers and groups have settings. No metrics are taken from clients, so a subscription is described as empty and
+cannot be made; nor can the levels of loggers be set from outside.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.cluster.live_config import LiveConfig
-from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_topic
+from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_group, describe_topic
 from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
-from penstock.core.controller.records import ALL_BROKERS
+from penstock.core.controller.records import ALL_BROKERS, NO_CONFIGS
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.model.topic import check_topic_name
@@ -92,7 +92,7 @@ class Configs:
             case ResourceType.GROUP:
                 if not name:
                     raise InvalidRequest("Group name must not be empty")
-                return []
+                return describe_group(self._image.group_configs.get(name, NO_CONFIGS), self._config.current, names)
             case _:
                 raise InvalidRequest()
 
@@ -182,6 +182,8 @@ class Configs:
                 return default + [str(broker) for broker in self._image.brokers]
             case ResourceType.BROKER_LOGGER:
                 return [str(broker) for broker in self._image.brokers]
+            case ResourceType.GROUP:
+                return list(self._image.group_configs)
             case _:
                 return []
 

@@ -64,7 +64,8 @@ class Topics:
             configs = [
                 made.CreatableTopicConfigs(
                     name=entry.name,
-                    value=entry.value,
+                    # As it was given, which DescribeConfigs would not tell.
+                    value=outcome.configs.get(entry.name, entry.value),
                     read_only=entry.read_only,
                     config_source=entry.source,
                     is_sensitive=entry.sensitive,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import PolicyViolation, UnknownTopicOrPartition
+from penstock.model.generated_errors import PolicyViolation
 from penstock.runtime.hosts import Hosts
 from penstock.wire.api import delete_records as gone
 from penstock.wire.api import describe_producers as gen
@@ -66,7 +66,8 @@ class TopicsRecords:
         try:
             host = self._hosts.get(topic, index)
         except BrokerError as error:
-            message = UnknownTopicOrPartition.meaning() if isinstance(error, UnknownTopicOrPartition) else str(error)
+            # Kafka has words for a missing topic, none for a missing partition of one that is there.
+            message = str(error) or None if self._hosts.topic(topic) else error.meaning()
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=message)
         return gen.PartitionResponse(
             partition_index=index,

@@ -1,10 +1,11 @@
 """What a setting is worth and where the value came from, as DescribeConfigs tells it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
+from penstock.config.group_settings import GROUP_KEYS
 from penstock.config.key import Key, Kind, Mode, Synonym, text_of
 from penstock.config.log import TOPIC_KEYS
 
@@ -17,6 +18,8 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,25 @@ def topic_entry(declared: Key, overrides: Mapping[str, str], broker: BrokerConfi
     return entry(declared, value, source, tuple(origins), read_only=False)
 
 
+def describe_group(settings: Mapping[str, str], broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
+    """A group's settings in force: its own over the broker's."""
+    wanted = GROUP_KEYS if names is None else {name: GROUP_KEYS[name] for name in names if name in GROUP_KEYS}
+    return [group_entry(declared, settings, broker) for declared in wanted.values()]
+
+
+def group_entry(declared: Key, settings: Mapping[str, str], broker: BrokerConfig) -> Entry:
+    origins: list[Origin] = []
+    if declared.name in settings:
+        value = canonical(declared, settings[declared.name])
+        origins.append(Origin(name=declared.name, value=value, source=Source.GROUP_CONFIG))
+    if declared.synonyms:
+        origins.extend(chain_origins((declared.synonyms[0].name,), broker))
+    else:
+        value = text_of(declared.default)
+        origins.append(Origin(name=declared.name, value=value, source=Source.DEFAULT_CONFIG))
+    return entry(declared, origins[0].value, origins[0].source, tuple(origins), read_only=False)
+
+
 def in_topic_unit(declared: Key, origin: Origin) -> str | None:
     """The broker's value of a synonym, in the unit of the topic's key."""
     synonyms: dict[str, Synonym] = {synonym.name: synonym for synonym in declared.synonyms}
@@ -76,7 +98,17 @@ def in_topic_unit(declared: Key, origin: Origin) -> str | None:
 def describe_broker(broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
     """A broker's settings in force, each with every place that has a say in it."""
     wanted = BROKER_KEYS if names is None else {name: BROKER_KEYS[name] for name in names if name in BROKER_KEYS}
-    return [broker_entry(declared, broker) for declared in wanted.values() if shown(declared, broker.given)]
+    entries = [broker_entry(declared, broker) for declared in wanted.values() if shown(declared, broker.given)]
+    for alias, name in ALIASES.items():
+        if names is None or alias in names:
+            entries.append(alias_entry(alias, broker_entry(BROKER_KEYS[name], broker)))
+    return entries
+
+
+def alias_entry(alias: str, same: Entry) -> Entry:
+    """A key under its other name; only what was given to it counts there, as it has no default of its own."""
+    given = tuple(replace(o, name=alias) for o in same.origins if o.source is not Source.DEFAULT_CONFIG)
+    return replace(same, name=alias, origins=given)
 
 
 def broker_entry(declared: Key, broker: BrokerConfig) -> Entry:

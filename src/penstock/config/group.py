@@ -76,6 +76,28 @@ class GroupKeys:
         Kind.STRING,
         doc="Which way a group may change its protocol.",
     )
+    group_consumer_assignment_interval_ms: int = key(
+        "group.consumer.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        mode=LIVE,
+        doc="The shortest time between two assignments of a group.",
+    )
+    group_consumer_min_assignment_interval_ms: int = key(
+        "group.consumer.min.assignment.interval.ms",
+        0,
+        Kind.INT,
+        minimum=0,
+        doc="Lower bound of a group's own interval.",
+    )
+    group_consumer_max_assignment_interval_ms: int = key(
+        "group.consumer.max.assignment.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=0,
+        doc="Upper bound of a group's own interval.",
+    )
 
     group_share_delivery_count_limit: int = key(
         "group.share.delivery.count.limit",
@@ -145,6 +167,46 @@ class GroupKeys:
     group_share_max_share_sessions: int = key(
         "group.share.max.share.sessions", 2000, Kind.INT, minimum=1, doc="Share sessions kept at once."
     )
+    group_share_min_delivery_count_limit: int = key(
+        "group.share.min.delivery.count.limit", 2, Kind.INT, minimum=2, maximum=5, doc="Lower bound of a group's own."
+    )
+    group_share_max_delivery_count_limit: int = key(
+        "group.share.max.delivery.count.limit", 10, Kind.INT, minimum=5, maximum=25, doc="Upper bound of a group's own."
+    )
+    group_share_min_partition_max_record_locks: int = key(
+        "group.share.min.partition.max.record.locks",
+        100,
+        Kind.INT,
+        minimum=100,
+        maximum=2000,
+        doc="Lower bound of a group's own.",
+    )
+    group_share_max_partition_max_record_locks: int = key(
+        "group.share.max.partition.max.record.locks",
+        4000,
+        Kind.INT,
+        minimum=2000,
+        maximum=10_000,
+        doc="Upper bound of a group's own.",
+    )
+    group_share_assignment_interval_ms: int = key(
+        "group.share.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        mode=LIVE,
+        doc="The shortest time between two assignments of a group.",
+    )
+    group_share_min_assignment_interval_ms: int = key(
+        "group.share.min.assignment.interval.ms", 0, Kind.INT, minimum=0, doc="Lower bound of a group's own interval."
+    )
+    group_share_max_assignment_interval_ms: int = key(
+        "group.share.max.assignment.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=0,
+        doc="Upper bound of a group's own interval.",
+    )
     share_coordinator_state_topic_num_partitions: int = key(
         "share.coordinator.state.topic.num.partitions",
         50,
@@ -175,6 +237,67 @@ class GroupKeys:
     )
     share_coordinator_write_timeout_ms: int = key(
         "share.coordinator.write.timeout.ms", 5000, Kind.INT, minimum=1, doc="How long a write of share state may take."
+    )
+
+    group_streams_session_timeout_ms: int = key(
+        "group.streams.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+    )
+    group_streams_min_session_timeout_ms: int = key(
+        "group.streams.min.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="Lower bound of a group's own timeout."
+    )
+    group_streams_max_session_timeout_ms: int = key(
+        "group.streams.max.session.timeout.ms", 60_000, Kind.INT, minimum=1, doc="Upper bound of a group's own timeout."
+    )
+    group_streams_heartbeat_interval_ms: int = key(
+        "group.streams.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+    )
+    group_streams_min_heartbeat_interval_ms: int = key(
+        "group.streams.min.heartbeat.interval.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        doc="Lower bound of a group's own interval.",
+    )
+    group_streams_max_heartbeat_interval_ms: int = key(
+        "group.streams.max.heartbeat.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=1,
+        doc="Upper bound of a group's own interval.",
+    )
+    group_streams_max_size: int = key(
+        "group.streams.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a streams group."
+    )
+    group_streams_num_standby_replicas: int = key(
+        "group.streams.num.standby.replicas", 0, Kind.INT, minimum=0, doc="Standby copies of each task."
+    )
+    group_streams_max_standby_replicas: int = key(
+        "group.streams.max.standby.replicas", 2, Kind.INT, minimum=0, doc="Upper bound of a group's own number."
+    )
+    group_streams_initial_rebalance_delay_ms: int = key(
+        "group.streams.initial.rebalance.delay.ms",
+        3000,
+        Kind.INT,
+        minimum=0,
+        doc="Wait of a new group for more members.",
+    )
+    group_streams_assignment_interval_ms: int = key(
+        "group.streams.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        mode=LIVE,
+        doc="The shortest time between two assignments of a group.",
+    )
+    group_streams_min_assignment_interval_ms: int = key(
+        "group.streams.min.assignment.interval.ms", 0, Kind.INT, minimum=0, doc="Lower bound of a group's own interval."
+    )
+    group_streams_max_assignment_interval_ms: int = key(
+        "group.streams.max.assignment.interval.ms",
+        15_000,
+        Kind.INT,
+        minimum=0,
+        doc="Upper bound of a group's own interval.",
     )
 
     offset_metadata_max_bytes: int = key(

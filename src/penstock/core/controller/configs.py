@@ -4,17 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from penstock.config.broker import BROKER_KEYS, BrokerConfig
+from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
 from penstock.config.foreign import guards, unused
+from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
 from penstock.core.controller.image import MetadataImage
 from penstock.core.controller.operations import Create, Delete, Operation, Set
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import ALL_BROKERS, NO_CONFIGS, broker_config_path, pack, pack_topic, topic_path
+from penstock.core.controller.records import (
+    ALL_BROKERS,
+    NO_CONFIGS,
+    broker_config_path,
+    group_config_path,
+    pack,
+    pack_topic,
+    topic_path,
+)
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from penstock.model.topic import check_topic_name
+
+CLIENT_METRICS_NAMES = frozenset({"metrics", "interval.ms", "match"})
 
 
 class ResourceType(IntEnum):
@@ -97,6 +108,10 @@ def plan_one(
             return plan_topic(image, change, config)
         case ResourceType.BROKER:
             return plan_broker(image, change, config)
+        case ResourceType.GROUP:
+            return plan_group(image, change, config)
+        case ResourceType.CLIENT_METRICS:
+            return None, refuse_metrics(change)
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")
 
@@ -130,12 +145,35 @@ def plan_broker(
     except InvalidConfig as error:
         # Kafka answers a bad value of a broker's setting as a bad request.
         raise InvalidRequest(str(error)) from None
+    return written(broker_config_path(broker), before, after, there=broker in image.broker_configs), after
+
+
+def plan_group(
+    image: MetadataImage, change: ConfigChange, config: BrokerConfig
+) -> tuple[Operation | None, Mapping[str, str]]:
+    if not change.name:
+        raise InvalidRequest("Default group resources are not allowed.")
+    before = image.group_configs.get(change.name, NO_CONFIGS)
+    after = changed(before, change, GROUP_KEYS)
+    check_group_configs(after, config)
+    return written(group_config_path(change.name), before, after, there=change.name in image.group_configs), after
+
+
+def refuse_metrics(change: ConfigChange) -> Mapping[str, str]:
+    """No metrics are taken from clients, so there is nothing to subscribe to."""
+    for step in change.steps:
+        if step.name not in CLIENT_METRICS_NAMES:
+            raise InvalidRequest(f"Unknown client metrics configuration: {step.name}")
+    raise InvalidRequest("This broker takes no metrics from clients")
+
+
+def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, there: bool) -> Operation | None:
+    """The operation that makes a node of settings what it should be; settings nobody has need no node."""
     if after == before:
-        return None, after
-    path = broker_config_path(broker)
+        return None
     if not after:
-        return Delete(path), after
-    return (Set if broker in image.broker_configs else Create)(path, pack(after)), after
+        return Delete(path)
+    return Set(path, pack(after)) if there else Create(path, pack(after))
 
 
 def broker_of(name: str, config: BrokerConfig) -> str:
@@ -151,7 +189,8 @@ def broker_of(name: str, config: BrokerConfig) -> str:
 
 def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> None:
     """Refuse what cannot change while a broker runs, or not for all brokers at once."""
-    unknown = [name for name in settings if name not in BROKER_KEYS and not unused(name) and not guards(name)]
+    known = set(BROKER_KEYS) | set(ALIASES)
+    unknown = [name for name in settings if name not in known and not unused(name) and not guards(name)]
     if unknown:
         raise InvalidConfig(f"Unknown broker config name: {unknown[0]}{nearest(unknown[0], BROKER_KEYS)}")
     fixed = [name for name in settings if name not in BROKER_KEYS or BROKER_KEYS[name].mode is Mode.READ_ONLY]

@@ -1,0 +1,205 @@
+"""The settings a group can have of its own, and the broker's bounds on them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.key import Kind, Synonym, attribute_of, key, keys_of
+from penstock.model.generated_errors import InvalidConfig
+
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+OFFSET_RESETS = ("latest", "earliest")
+DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
+
+
+def of(name: str) -> tuple[Synonym, ...]:
+    return (Synonym(f"group.{name}"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class GroupConfig:
+    """What one group can have otherwise than the broker has it."""
+
+    consumer_assignment_interval_ms: int = key(
+        "consumer.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        synonyms=of("consumer.assignment.interval.ms"),
+        doc="The shortest time between two assignments.",
+    )
+    consumer_heartbeat_interval_ms: int = key(
+        "consumer.heartbeat.interval.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("consumer.heartbeat.interval.ms"),
+        doc="How often members are told to beat.",
+    )
+    consumer_session_timeout_ms: int = key(
+        "consumer.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("consumer.session.timeout.ms"),
+        doc="A silent member is out after this long.",
+    )
+    share_assignment_interval_ms: int = key(
+        "share.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        synonyms=of("share.assignment.interval.ms"),
+        doc="The shortest time between two assignments.",
+    )
+    share_auto_offset_reset: str = key(
+        "share.auto.offset.reset",
+        "latest",
+        Kind.STRING,
+        doc="Where a new share group starts: latest, earliest, or by_duration:PnDTnHnMn.nS ago.",
+    )
+    share_delivery_count_limit: int = key(
+        "share.delivery.count.limit",
+        5,
+        Kind.INT,
+        minimum=2,
+        synonyms=of("share.delivery.count.limit"),
+        doc="Deliveries of a record before it is archived.",
+    )
+    share_heartbeat_interval_ms: int = key(
+        "share.heartbeat.interval.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("share.heartbeat.interval.ms"),
+        doc="How often members are told to beat.",
+    )
+    share_isolation_level: str = key(
+        "share.isolation.level",
+        "read_uncommitted",
+        Kind.STRING,
+        choices=ISOLATION_LEVELS,
+        doc="Whether records of open transactions are delivered.",
+    )
+    share_partition_max_record_locks: int = key(
+        "share.partition.max.record.locks",
+        2000,
+        Kind.INT,
+        minimum=100,
+        synonyms=of("share.partition.max.record.locks"),
+        doc="Records locked per partition.",
+    )
+    share_record_lock_duration_ms: int = key(
+        "share.record.lock.duration.ms",
+        30_000,
+        Kind.INT,
+        minimum=1000,
+        synonyms=of("share.record.lock.duration.ms"),
+        doc="How long a reader owns a record.",
+    )
+    share_renew_acknowledge_enable: bool = key(
+        "share.renew.acknowledge.enable", True, Kind.BOOLEAN, doc="Whether a reader may prolong its lock."
+    )
+    share_session_timeout_ms: int = key(
+        "share.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("share.session.timeout.ms"),
+        doc="A silent member is out after this long.",
+    )
+    streams_assignment_interval_ms: int = key(
+        "streams.assignment.interval.ms",
+        1000,
+        Kind.INT,
+        minimum=0,
+        synonyms=of("streams.assignment.interval.ms"),
+        doc="The shortest time between two assignments.",
+    )
+    streams_heartbeat_interval_ms: int = key(
+        "streams.heartbeat.interval.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("streams.heartbeat.interval.ms"),
+        doc="How often members are told to beat.",
+    )
+    streams_initial_rebalance_delay_ms: int = key(
+        "streams.initial.rebalance.delay.ms",
+        3000,
+        Kind.INT,
+        minimum=0,
+        synonyms=of("streams.initial.rebalance.delay.ms"),
+        doc="Wait of a new group for more members.",
+    )
+    streams_num_standby_replicas: int = key(
+        "streams.num.standby.replicas",
+        0,
+        Kind.INT,
+        minimum=0,
+        synonyms=of("streams.num.standby.replicas"),
+        doc="Standby copies of each task.",
+    )
+    streams_session_timeout_ms: int = key(
+        "streams.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        synonyms=of("streams.session.timeout.ms"),
+        doc="A silent member is out after this long.",
+    )
+
+
+GROUP_KEYS = keys_of(GroupConfig)
+
+BOUNDS: tuple[tuple[str, str | None, str | None], ...] = (
+    *(
+        (
+            f"{kind}.{what}",
+            f"group.{kind}.min.{what}",
+            f"group.{kind}.max.{what}",
+        )
+        for kind in ("consumer", "share", "streams")
+        for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    ),
+    *(
+        (f"share.{what}", f"group.share.min.{what}", f"group.share.max.{what}")
+        for what in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms")
+    ),
+    ("streams.num.standby.replicas", None, "group.streams.max.standby.replicas"),
+)
+"""A group's key with the broker's keys for its least and greatest value."""
+
+
+def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> None:
+    """Refuse settings that name no key, break a rule, or go beyond what the broker allows groups."""
+    for name in settings:
+        if name not in GROUP_KEYS:
+            raise InvalidConfig(f"Unknown group config name: {name}")
+    values = {name: GROUP_KEYS[name].read(text) for name, text in settings.items()}
+    reset = values.get("share.auto.offset.reset", OFFSET_RESETS[0])
+    if reset not in OFFSET_RESETS and not DURATION.fullmatch(str(reset)):
+        raise GROUP_KEYS["share.auto.offset.reset"].refuse(
+            reset, "it must be 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
+        )
+    for name, low, high in BOUNDS:
+        value = values.get(name)
+        if not isinstance(value, int):
+            continue
+        if low is not None and value < getattr(broker, attribute_of(low)):
+            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
+        if high is not None and value > getattr(broker, attribute_of(high)):
+            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+    for kind in ("consumer", "share", "streams"):
+        check_beats(kind, values, broker)
+
+
+def check_beats(kind: str, values: Mapping[str, object], broker: BrokerConfig) -> None:
+    """A member that beats as told must not be taken for silent."""
+    names = (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
+    session, heartbeat = (values.get(name, getattr(broker, attribute_of(f"group.{name}"))) for name in names)
+    assert isinstance(session, int)
+    assert isinstance(heartbeat, int)
+    if session <= heartbeat:
+        raise InvalidConfig(f"{names[0]} must be greater than {names[1]}")
