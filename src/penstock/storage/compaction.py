@@ -25,7 +25,7 @@ from penstock.storage.log import Log, segment_base
 from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name
 from penstock.storage.pace import Pace
 from penstock.storage.segment import Segment
-from penstock.storage.segment_files import mark_deleted
+from penstock.storage.segment_files import mark_deleted, mark_gaps
 from penstock.storage.segment_writer import SegmentWriter
 from penstock.storage.settings import LogSettings
 from penstock.storage.trash import Trash
@@ -33,7 +33,6 @@ from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.view import LogView, SegmentView
 from penstock.storage.walk import BatchAt, walk
 from penstock.wire.records import ABORT_MARKER, batch_keys, decode_records, empty_batch, filter_batch, parse_marker
-
 
 TIMESTAMP_MAX = 2**63 - 1
 
@@ -96,6 +95,7 @@ class Compaction:
 
     def build_map(self) -> None:
         """Learn the newest offset of every key in the dirty part, or in as much of it as the map can hold."""
+        mark_gaps(self.view.disk, self.view.path)
         self._txns = CleanedTxns(self._aborted())
         for batch in self._batches(self.dirty_from):
             if self._keys.is_full:

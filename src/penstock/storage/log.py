@@ -23,7 +23,7 @@ from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
 from penstock.storage.offset_index import WouldBlock
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment, SegmentReader
-from penstock.storage.segment_files import mark_deleted, remove_segment
+from penstock.storage.segment_files import mark_deleted, mark_gaps, remove_segment
 from penstock.storage.segmented_log import SegmentedLog
 from penstock.storage.settings import segment_ms_effective
 from penstock.storage.slices import ColdSlice, FileSlice
@@ -95,12 +95,20 @@ class Log(SegmentedLog):
             header = BatchHeader._make(HEADER.unpack_from(batches, position))
             assert header.base_offset >= self.log_end, f"offset {header.base_offset} before the end {self.log_end}"
             before, self.log_end = self.log_end, header.base_offset
+            if header.base_offset > before and self.size_bytes:
+                self._allow_gaps()
             try:
                 self.append(batches[position : position + header.size], header, header.leader_epoch)
             except BaseException:
                 self.log_end = before
                 raise
             position += header.size
+
+    def _allow_gaps(self) -> None:
+        try:
+            mark_gaps(self.directory.disk, self.path)
+        except OSError as error:
+            raise self.directory.failed(error, f"noting a gap in {self.tp}") from error
 
     def _head_for(self, size: int, timestamp: int, last: int) -> Head:
         """The head that takes a batch the usual checks stopped at: this one, or a new one."""
@@ -303,14 +311,13 @@ class Log(SegmentedLog):
             self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
         del self.segments[keep:]
-        segment = self.segments[-1]
-        reader = self._reader(segment)
-        found = reader.find(offset, wait=True)
-        segment.release()
-        if found is not None:
-            self._cut_segment(segment, found[0])
+        reached = self._cut_newest(offset)
         self.log_end = offset
         self.truncations += 1
+        if reached < offset:
+            # The batch that held the offset is gone whole: the files must still say where the log goes on.
+            mark_gaps(self.directory.disk, self.path)
+            self.new_head()
         self.size_bytes = sum(segment.size for segment in self.segments)
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = min(self.high_watermark, offset)
@@ -341,14 +348,20 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
 
-    def _cut_segment(self, segment: Segment, size: int) -> None:
+    def _cut_newest(self, offset: int) -> int:
+        """Cut the newest segment before the batch that holds an offset; the offset after its last batch then."""
+        segment = self.segments[-1]
+        found = self._reader(segment).find(offset, wait=True)
+        self.forget(segment)
         disk = self.directory.disk
         file = disk.open(segment.path(self.path, LOG))
-        file.truncate(size)
+        if found is not None:
+            file.truncate(found[0])
         scan = SegmentScan(segment.base)
-        scan.run(file, size, self.config.index_interval_bytes, verify=False)
+        scan.run(file, file.size(), self.config.index_interval_bytes, verify=False)
         assert scan.bad is None, f"{self.tp}: {scan.bad} before the cut"
         self.segments[-1] = scan.save(disk, self.path, segment.modified_ms)
+        return scan.next_offset
 
     # Onto the disk
 
@@ -359,7 +372,9 @@ class Log(SegmentedLog):
 
     def begin_flush(self) -> FlushJob | None:
         """What must be done for everything appended so far to be on the disk; None when it is. Run it off the loop."""
-        if not self.is_dirty or not self.segments:
+        if not self.segments:
+            self.recovery_point = self.log_end
+        if not self.is_dirty:
             return None
         dirty = self.segments[max(bisect_right(self.segments, self.recovery_point, key=segment_base) - 1, 0) :]
         files: list[DiskFile | str] = []

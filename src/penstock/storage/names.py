@@ -22,6 +22,10 @@ QUARANTINED = ".quarantined"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
+GAPS = "offset-gaps"
+"""An empty file that says that offsets may be missing between batches: the log was compacted, or damage was taken out.
+In a log without it, a batch that does not begin where its predecessor ended is damage."""
+
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"
 SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)

@@ -17,6 +17,7 @@ from penstock.storage.names import (
     CLEANED,
     DELETED,
     EPOCHS,
+    GAPS,
     LOG,
     OFFSET_INDEX,
     QUARANTINED,
@@ -31,9 +32,9 @@ from penstock.storage.names import (
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment
-from penstock.storage.segment_files import read_or_empty, remove_segment
+from penstock.storage.segment_files import mark_gaps, read_or_empty, remove_segment
 from penstock.storage.time_index import TimeIndex
-from penstock.storage.walk import walk
+from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 PROCESS_CRASH_RESCAN_BYTES = 1024 * 1024
 """How much of the newest segment is read again when only the process died: the kernel still has all it was given, so
@@ -100,9 +101,12 @@ class Recovery:
         self.findings: list[Finding] = []
         self.segments: list[Segment] = []
         self.epochs_met: list[tuple[int, int]] = []
+        self.gap_max = 0
+        """Offsets that may be missing between two batches."""
 
     def load(self, stop: Stop, log_start: int, recovery_point: int) -> Loaded:
         names = self._tidy(self.disk.list_directory(self.path))
+        self.gap_max = GAP_MAX if GAPS in names else 0
         log_end = max(self._load_segments(names, stop, recovery_point), log_start if not self.segments else 0)
         if stop is not Stop.CLEAN and log_end < self.high_watermark:
             self._keep_offsets(log_end)
@@ -115,7 +119,7 @@ class Recovery:
             log_end = log_start
         elif self.segments:
             log_start = max(log_start, self.segments[0].base)
-        epochs = self._load_epochs(log_start, log_end)
+        epochs = self._load_epochs(stop, log_start, log_end)
         if stop is not Stop.CLEAN and any(name.endswith(SNAPSHOT) for name in names):
             producer_snapshot.prune(self.disk, self.path, log_end=log_end)
         return Loaded(
@@ -190,6 +194,8 @@ class Recovery:
                 end = following
                 self.segments.append(Segment(base, stat.size, stat.modified_ms))
                 continue
+            if scan.bad is None and following is not None and following - scan.next_offset > self.gap_max:
+                scan.bad = BadBatch(scan.size, scan.next_offset, f"the next segment begins at {following}")
             if scan.bad is not None and scan.next_offset < self.high_watermark:
                 scan = self._set_aside(scan, following)
             end = scan.next_offset
@@ -221,12 +227,12 @@ class Recovery:
             times = TimeIndex.load(read_or_empty(self.disk, f"{self.path}/{offset_name(base, TIME_INDEX)}"))
             if offsets.is_sound() and times.is_sound() and scan.resume(file, stat.size - margin, offsets, times):
                 start = scan.size
-                scan.run(file, stat.size, self.interval, verify=stop is not Stop.CLEAN)
+                scan.run(file, stat.size, self.interval, verify=stop is not Stop.CLEAN, gap_max=self.gap_max)
                 if scan.bad is None or scan.size > start:
                     scan.indexed = stop is Stop.CLEAN and scan.bad is None and self.disk.exists(index_path)
                     return scan, stat
             scan = SegmentScan(base)
-        scan.run(file, stat.size, self.interval, verify=True)
+        scan.run(file, stat.size, self.interval, verify=True, gap_max=self.gap_max)
         return scan, stat
 
     def _describe(self, scan: SegmentScan, stat: FileStat) -> Segment:
@@ -239,6 +245,7 @@ class Recovery:
     def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
         """Keep damage among committed records for the operator, and scan what is sound of the segment."""
         limit = following if following is not None else scan.base + RELATIVE_OFFSETS
+        self._allow_gaps()
         lost = quarantine.set_aside(self.disk, self.path, scan.base, limit)
         name = offset_name(scan.base, LOG) + QUARANTINED
         detail = f"{scan.bad}; {lost} bytes do not hold together; the file as it was found is kept as {name}"
@@ -251,13 +258,18 @@ class Recovery:
 
     def _keep_offsets(self, log_end: int) -> None:
         """Committed records are gone from the end of the log: go on behind them, so that no offset is used twice."""
+        self._allow_gaps()
         detail = f"records up to {self.high_watermark} were committed and are not on the disk"
         self._tell("committed_records_missing", log_end, detail, serious=True)
         segment = Segment(self.high_watermark, 0, self.segments[-1].modified_ms if self.segments else 0)
         self.disk.open(segment.path(self.path, LOG), create=True)
         self.segments.append(segment)
 
-    def _load_epochs(self, log_start: int, log_end: int) -> LeaderEpochs:
+    def _allow_gaps(self) -> None:
+        mark_gaps(self.disk, self.path)
+        self.gap_max = GAP_MAX
+
+    def _load_epochs(self, stop: Stop, log_start: int, log_end: int) -> LeaderEpochs:
         """The file's word, corrected by the batches that were read; made anew from the log when there is none."""
         path = f"{self.path}/{EPOCHS}"
         try:
@@ -267,8 +279,10 @@ class Recovery:
             epochs = LeaderEpochs()
         if not len(epochs):
             self._rebuild_epochs(epochs)
-        for epoch, offset in self.epochs_met:
-            epochs.assign(epoch, offset)
+        # A process that died had noted every epoch before its first batch; after a power cut the note may be missing.
+        if stop is Stop.MACHINE_CRASH:
+            for epoch, offset in self.epochs_met:
+                epochs.assign(epoch, offset)
         epochs.truncate_to(log_end)
         epochs.delete_before(log_start)
         if epochs.changed:

@@ -9,7 +9,7 @@ from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.time_index import TimeIndex
-from penstock.storage.walk import BadBatch, walk
+from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 
 class SegmentScan:
@@ -67,13 +67,13 @@ class SegmentScan:
         self.next_offset = found.base_offset
         return True
 
-    def run(self, file: DiskFile, end: int, interval: int, *, verify: bool) -> None:
+    def run(self, file: DiskFile, end: int, interval: int, *, verify: bool, gap_max: int = GAP_MAX) -> None:
         """Walk from where this scan stands to `end`, indexing as an append would have."""
         interval = min(interval, INDEX_INTERVAL_BYTES_MAX)
         unindexed = 0
         epoch = self.epochs[-1][0] if self.epochs else None
         try:
-            for batch in walk(file, self.size, end, offset_min=self.next_offset, bodies=verify):
+            for batch in walk(file, self.size, end, offset_min=self.next_offset, bodies=verify, gap_max=gap_max):
                 header = batch.header
                 last = header.last_offset
                 if header.max_timestamp > self.max_timestamp:

@@ -3,7 +3,7 @@
 import contextlib
 
 from penstock.storage.disk import Disk
-from penstock.storage.names import DELETED, LOG, SEGMENT_FILES, offset_name
+from penstock.storage.names import DELETED, GAPS, LOG, SEGMENT_FILES, offset_name
 
 
 def read_or_empty(disk: Disk, path: str) -> bytes:
@@ -36,6 +36,14 @@ def mark_deleted(disk: Disk, directory: str, base: int) -> list[str]:
             continue
         marked.append(path + DELETED)
     return marked
+
+
+def mark_gaps(disk: Disk, directory: str) -> None:
+    """Say that offsets may be missing between batches; on the disk before the first gap can be."""
+    path = f"{directory}/{GAPS}"
+    if not disk.exists(path):
+        disk.write_file(path, b"", sync=True)
+        disk.sync_directory(directory)
 
 
 def remove_indexes(disk: Disk, directory: str, base: int) -> None:

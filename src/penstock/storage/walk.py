@@ -17,6 +17,8 @@ WINDOW_BYTES = 1024 * 1024
 """Read at once; a batch larger than this is read whole, so the greatest batch bounds the memory of a walk."""
 
 PROBE_BYTES = 4096
+GAP_MAX = 2**31
+"""Offsets that may be missing between two batches of a segment: more would not fit its index."""
 LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 
 
@@ -47,24 +49,26 @@ class BatchAt:
         self.data = data
 
 
-def fault_of(header: BatchHeader, position: int, end: int, offset_min: int) -> str | None:
-    """Why a header cannot be right, as far as it can say itself."""
+def fault_of(header: BatchHeader, position: int, end: int, offset_min: int, offset_max: int) -> str | None:
+    """Why a header cannot be right, as far as it can say itself. A batch begins between the two offsets."""
     if header.magic != MAGIC:
         return f"magic {header.magic}"
     if header.length < LENGTH_MIN or position + PREFIX_BYTES + header.length > end:
         return f"length {header.length}, {end - position} bytes left"
-    if header.base_offset < offset_min:
-        return f"offset {header.base_offset} is not beyond its predecessor"
+    if not offset_min <= header.base_offset <= offset_max:
+        return f"offset {header.base_offset} where {offset_min} should follow"
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta}"
     return None
 
 
-def walk(file: DiskFile, position: int, end: int, *, offset_min: int, bodies: bool) -> Iterator[BatchAt]:
+def walk(
+    file: DiskFile, position: int, end: int, *, offset_min: int, bodies: bool, gap_max: int = GAP_MAX
+) -> Iterator[BatchAt]:
     """Every batch from `position` to `end`, which must both be where a batch starts or ends.
 
     With `bodies` each batch is read whole and its checksum verified; without, bodies are skipped where that saves
-    reading.
+    reading. At most `gap_max` offsets are missing before each batch.
     """
     window = memoryview(b"")
     start = position
@@ -75,7 +79,7 @@ def walk(file: DiskFile, position: int, end: int, *, offset_min: int, bodies: bo
         if len(window) - at < HEADER_BYTES:
             raise BadBatch(position, offset_min, f"{end - position} bytes are less than a header")
         header = BatchHeader._make(HEADER.unpack_from(window, at))
-        fault = fault_of(header, position, end, offset_min)
+        fault = fault_of(header, position, end, offset_min, offset_min + gap_max)
         if fault is not None:
             raise BadBatch(position, offset_min, fault)
         size = header.length + PREFIX_BYTES
