@@ -67,15 +67,15 @@ def decode_columns(buffer: Buffer, *, with_control: bool = False, limit_bytes: i
     data, spans = _gathered(buffer, batches, limit_bytes)
     if total > len(data):
         raise Malformed(f"{total} records in {len(data)} bytes")
-    columns = [array("q", bytes(8 * total)) for _ in range(10)]
+    columns = [array("q", [0]) * total for _ in range(10)]
+    rows = record_loops.Rows(columns)
     at = 0
     for (_, header), (start, end) in zip(batches, spans, strict=True):
-        record_loops.fill(data, start, end, header.record_count, at, columns)
-        append_time = header.max_timestamp if header.is_log_append_time else None
-        record_loops.shift(columns[2], columns[3], at, header.record_count, header.base_timestamp, header.base_offset)
-        if append_time is not None:
-            columns[2][at : at + header.record_count] = array("q", [append_time]) * header.record_count
-        at += header.record_count
+        count = header.record_count
+        rows.fill(data, start, end, count, at, header.base_timestamp, header.base_offset)
+        if header.is_log_append_time:
+            columns[2][at : at + count] = array("q", [header.max_timestamp]) * count
+        at += count
     return Columns(data, columns)
 
 

@@ -34,16 +34,26 @@ cdef class Cursor:
 cpdef tuple check(data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count)
 
 
-@cython.locals(cursor=Cursor, row=Py_ssize_t, size=Py_ssize_t, record_end=Py_ssize_t,
-               starts=cython.longlong[::1], ends=cython.longlong[::1], times=cython.longlong[::1],
-               offsets=cython.longlong[::1], key_at=cython.longlong[::1], key_size=cython.longlong[::1],
-               value_at=cython.longlong[::1], value_size=cython.longlong[::1],
-               headers_at=cython.longlong[::1], headers=cython.longlong[::1])
+@cython.final
+cdef class Rows:
+    cdef long long[::1] starts
+    cdef long long[::1] ends
+    cdef long long[::1] times
+    cdef long long[::1] offsets
+    cdef long long[::1] key_at
+    cdef long long[::1] key_sizes
+    cdef long long[::1] value_at
+    cdef long long[::1] value_sizes
+    cdef long long[::1] headers_at
+    cdef long long[::1] header_counts
+
+    @cython.locals(cursor=Cursor, row=Py_ssize_t, size=Py_ssize_t, record_end=Py_ssize_t)
+    cpdef fill(self, data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, Py_ssize_t at, long long base_time,
+               long long base_offset)
+
+
+@cython.locals(rows=Rows)
 cpdef fill(data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, Py_ssize_t at, columns)
-
-
-@cython.locals(row=Py_ssize_t)
-cpdef shift(long long[::1] times, long long[::1] offsets, Py_ssize_t at, Py_ssize_t count, long long base_time, long long base_offset)
 
 
 @cython.locals(cursor=Cursor, size=Py_ssize_t)

@@ -143,42 +143,69 @@ def check(data: Buffer, start: int, end: int, count: int) -> tuple[bool, bool, i
     return keyed, consecutive, delta_min, delta_max
 
 
-def fill(data: Buffer, start: int, end: int, count: int, at: int, columns: Sequence[array[int]]) -> None:
-    """Write where the parts of each record are, from row ``at`` on.
+class Rows:
+    """Columns to be filled, a row for each record.
 
-    The columns are record start, record end, timestamp delta, offset delta, key position, key length, value position,
-    value length, headers position and header count; a length of -1 is null.
+    They are record start, record end, timestamp, offset, key position, key length, value position, value length,
+    headers position and header count; a length of -1 is null.
     """
-    starts, ends, times, offsets, key_at, key_size, value_at, value_size, headers_at, headers = columns
-    cursor = Cursor(data, start, end)
-    if count * _RECORD_BYTES_MIN > end - start:
-        raise Malformed(f"{count} records in {end - start} bytes")
-    for row in range(at, at + count):
-        starts[row] = cursor.pos
-        record_end = cursor.record_end()
-        ends[row] = record_end
-        cursor.pos += 1
-        times[row] = cursor.varlong()
-        offsets[row] = cursor.varint()
-        size = cursor.span()
-        key_size[row] = size
-        key_at[row] = cursor.pos - size if size > 0 else cursor.pos
-        size = cursor.span()
-        value_size[row] = size
-        value_at[row] = cursor.pos - size if size > 0 else cursor.pos
-        headers_at[row] = cursor.pos
-        headers[row] = cursor.skip_headers()
-        if cursor.pos != record_end:
-            raise Malformed(f"a record ends at {cursor.pos}, its length says {record_end}")
-    if cursor.pos != end:
-        raise Malformed(f"{end - cursor.pos} bytes follow the last of {count} records")
+
+    __slots__ = (
+        "ends",
+        "header_counts",
+        "headers_at",
+        "key_at",
+        "key_sizes",
+        "offsets",
+        "starts",
+        "times",
+        "value_at",
+        "value_sizes",
+    )
+
+    def __init__(self, columns: Sequence[array[int]]) -> None:
+        self.starts = columns[0]
+        self.ends = columns[1]
+        self.times = columns[2]
+        self.offsets = columns[3]
+        self.key_at = columns[4]
+        self.key_sizes = columns[5]
+        self.value_at = columns[6]
+        self.value_sizes = columns[7]
+        self.headers_at = columns[8]
+        self.header_counts = columns[9]
+        assert min(len(column) for column in columns) == len(self.starts), "columns of different lengths"
+
+    def fill(self, data: Buffer, start: int, end: int, count: int, at: int, base_time: int, base_offset: int) -> None:
+        """Write where the parts of ``count`` records are, from row ``at`` on; they must fill the span exactly."""
+        cursor = Cursor(data, start, end)
+        if count * _RECORD_BYTES_MIN > end - start:
+            raise Malformed(f"{count} records in {end - start} bytes")
+        assert 0 <= at <= len(self.starts) - count, f"rows {at} to {at + count} of {len(self.starts)}"
+        for row in range(at, at + count):
+            self.starts[row] = cursor.pos
+            record_end = cursor.record_end()
+            self.ends[row] = record_end
+            cursor.pos += 1
+            self.times[row] = base_time + cursor.varlong()
+            self.offsets[row] = base_offset + cursor.varint()
+            size = cursor.span()
+            self.key_sizes[row] = size
+            self.key_at[row] = cursor.pos - size if size > 0 else cursor.pos
+            size = cursor.span()
+            self.value_sizes[row] = size
+            self.value_at[row] = cursor.pos - size if size > 0 else cursor.pos
+            self.headers_at[row] = cursor.pos
+            self.header_counts[row] = cursor.skip_headers()
+            if cursor.pos != record_end:
+                raise Malformed(f"a record ends at {cursor.pos}, its length says {record_end}")
+        if cursor.pos != end:
+            raise Malformed(f"{end - cursor.pos} bytes follow the last of {count} records")
 
 
-def shift(times: array[int], offsets: array[int], at: int, count: int, base_time: int, base_offset: int) -> None:
-    """Make deltas of ``count`` rows from ``at`` on absolute."""
-    for row in range(at, at + count):
-        times[row] += base_time
-        offsets[row] += base_offset
+def fill(data: Buffer, start: int, end: int, count: int, at: int, columns: Sequence[array[int]]) -> None:
+    """Fill rows of :class:`Rows` with times and offsets as they stand in the records, which are deltas."""
+    Rows(columns).fill(data, start, end, count, at, 0, 0)
 
 
 def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | None]]:

@@ -168,7 +168,7 @@ def _read_headers(body: Buffer, start: int, end: int) -> list[Header]:
 def _located(body: Buffer, count: int) -> list[array[int]]:
     if count > len(body):
         raise Malformed(f"{count} records in {len(body)} bytes")
-    columns = [array("q", bytes(8 * count)) for _ in range(10)]
+    columns = [array("q", [0]) * count for _ in range(10)]
     record_loops.fill(body, 0, len(body), count, 0, columns)
     return columns
 
