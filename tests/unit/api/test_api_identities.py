@@ -1,0 +1,165 @@
+"""FindCoordinator, InitProducerId, and what is answered for things that are not there."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import World, in_world
+
+from penstock.model.generated_errors import (
+    BrokerIdNotRegistered,
+    CoordinatorNotAvailable,
+    DelegationTokenRequestNotAllowed,
+    DuplicateResource,
+    IllegalSaslState,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    ResourceNotFound,
+    SecurityDisabled,
+    TransactionalIdNotFound,
+)
+from penstock.wire.api import (
+    create_acls,
+    create_delegation_token,
+    delete_acls,
+    describe_acls,
+    describe_delegation_token,
+    describe_transactions,
+    describe_user_scram_credentials,
+    expire_delegation_token,
+    find_coordinator,
+    init_producer_id,
+    list_transactions,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
+    unregister_broker,
+    update_features,
+)
+
+FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+SHARE_KEY = f"g:{urlsafe_b64encode(bytes(range(16))).decode().rstrip('=')}:0"
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_this_broker_coordinates_everything(tmp_path: Path, version: int) -> None:
+    async def act(world: World) -> None:
+        kinds = (GROUP,) if version == 0 else (GROUP, TRANSACTION)
+        for kind in kinds:
+            if version < 4:
+                request = find_coordinator.Request(key="k", key_type=kind)
+                found: Any = await world.ask(FIND_COORDINATOR, request, version)
+                assert found.error_message in ("NONE", "")
+            else:
+                request = find_coordinator.Request(key_type=kind, coordinator_keys=["k", "l"])
+                found, other = (await world.ask(FIND_COORDINATOR, request, version)).coordinators
+                assert (found.key, other.key, found.error_message) == ("k", "l", "")
+            assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "broker.example", 9092)
+
+    in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "error"),
+    [
+        (9, "k", InvalidRequest.code),
+        (-1, "k", InvalidRequest.code),
+        (SHARE, "no-colons", InvalidRequest.code),
+        (SHARE, "group:topic:0", InvalidRequest.code),
+        (SHARE, SHARE_KEY.replace(":0", ":x"), InvalidRequest.code),
+        (SHARE, SHARE_KEY, 0),
+    ],
+)
+def test_a_key_that_is_none_has_no_coordinator(tmp_path: Path, kind: int, key: str, error: int) -> None:
+    async def act(world: World) -> None:
+        request = find_coordinator.Request(key_type=kind, coordinator_keys=[key])
+        (found,) = (await world.ask(FIND_COORDINATOR, request)).coordinators
+        assert (found.error_code, found.node_id) == (error, -1 if error else 1)
+        single = await world.ask(FIND_COORDINATOR, find_coordinator.Request(key=key, key_type=kind), 3)
+        assert (single.error_code, single.port) == (error, -1 if error else 9092)
+
+    in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> None:
+    async def act(world: World) -> None:
+        request = init_producer_id.Request(transactional_id=None)
+        answers = [await world.ask(INIT_PRODUCER_ID, request, version) for _ in range(5)]
+        assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
+        assert len({answer.producer_id for answer in answers}) == 5
+
+    in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"transactional_id": ""}, InvalidRequest),
+        ({"transactional_id": None, "producer_id": 7}, InvalidRequest),
+        ({"transactional_id": None, "producer_epoch": 7}, InvalidRequest),
+        ({"transactional_id": "t"}, CoordinatorNotAvailable),
+    ],
+)
+def test_an_identity_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], error: Any) -> None:
+    async def act(world: World) -> None:
+        answer = await world.ask(INIT_PRODUCER_ID, init_producer_id.Request(**fields))
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error.code, -1, -1)
+
+    in_world(tmp_path, act)
+
+
+NOT_ALLOWED = DelegationTokenRequestNotAllowed.code
+SCRAM = describe_user_scram_credentials
+
+
+def test_what_is_not_configured_says_so_at_every_version(tmp_path: Path) -> None:
+    cases: list[tuple[int, Any, Any]] = [
+        (17, sasl_handshake.Request(mechanism="PLAIN"), lambda a: a.error_code == IllegalSaslState.code),
+        (36, sasl_authenticate.Request(), lambda a: a.error_code == IllegalSaslState.code),
+        (29, describe_acls.Request(), lambda a: a.error_code == SecurityDisabled.code),
+        (30, create_acls.Request(creations=[create_acls.AclCreation()]), lambda a: a.results[0].error_code == 54),
+        (31, delete_acls.Request(filters=[delete_acls.DeleteAclsFilter()]), lambda a: len(a.filter_results) == 1),
+        (38, create_delegation_token.Request(), lambda a: a.error_code == NOT_ALLOWED),
+        (39, renew_delegation_token.Request(), lambda a: a.error_code == NOT_ALLOWED),
+        (40, expire_delegation_token.Request(), lambda a: a.error_code == NOT_ALLOWED),
+        (41, describe_delegation_token.Request(owners=None), lambda a: a.error_code == NOT_ALLOWED),
+        (50, SCRAM.Request(users=None), lambda a: (a.error_code, a.results) == (0, [])),
+        (57, update_features.Request(), lambda a: a.error_code == 0),
+        (64, unregister_broker.Request(broker_id=99), lambda a: a.error_code == BrokerIdNotRegistered.code),
+        (64, unregister_broker.Request(broker_id=1), lambda a: a.error_code == InvalidRequest.code),
+        (66, list_transactions.Request(), lambda a: (a.error_code, a.transaction_states) == (0, [])),
+    ]
+
+    async def act(world: World) -> None:
+        for key, request, holds in cases:
+            for version in world.apis[key].versions:
+                answer = await world.ask(key, request, version)
+                assert holds(answer), (key, version, answer)
+
+    in_world(tmp_path, act)
+
+
+def test_credentials_features_and_transactions_asked_for_by_name_are_not_found(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        users = [SCRAM.UserName(name=name) for name in ("a", "b", "b")]
+        answer = await world.ask(50, SCRAM.Request(users=users))
+        assert {result.user: result.error_code for result in answer.results} == {
+            "a": ResourceNotFound.code,
+            "b": DuplicateResource.code,
+        }
+        wanted = update_features.FeatureUpdateKey(feature="f", max_version_level=1)
+        features = await world.ask(57, update_features.Request(feature_updates=[wanted]))
+        assert features.error_code == InvalidUpdateVersion.code
+        assert "for feature f. Local controller 1 does not support this feature." in features.error_message
+        transactions = await world.ask(65, describe_transactions.Request(transactional_ids=["t"]))
+        assert transactions.transaction_states[0].error_code == TransactionalIdNotFound.code
+        filters = ["Ongoing", "Nonsense"]
+        listed = await world.ask(66, list_transactions.Request(state_filters=filters))
+        assert listed.unknown_state_filters == ["Nonsense"]
+
+    in_world(tmp_path, act)
