@@ -169,16 +169,6 @@ def test_the_verifiable_producer_verifies_every_message(broker: Any, topic: str)
     assert events[-1]["acked"] == 500
 
 
-def test_end_to_end_latency_is_measured(broker: Any, topic: str) -> None:
-    printed = tool(
-        f"{TOOLS}.EndToEndLatency",
-        *on(broker),
-        *("--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100"),
-    )
-
-    assert "Percentiles: 50th" in printed
-
-
 def test_log_directories_are_described_with_sizes(broker: Any, topic: str) -> None:
     console_produce(broker, topic, "x" * 500 + "\n")
 
