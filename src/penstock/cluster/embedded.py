@@ -54,6 +54,12 @@ COMMIT;
 """Makes what is missing and begins a session. Whoever had the store before is gone, or this process could not have it,
 so the nodes it owned go too."""
 
+CAN_HOLD_OTHERS = "SELECT 1 FROM node WHERE path = ? AND owner = 0"
+REPLACE_DATA = (
+    "UPDATE node SET data = ?, version = version + 1 WHERE path = ? AND (? = -1 OR version = ?) "
+    "RETURNING version, created"
+)
+
 
 class StoreInUse(Exception):
     """Another process has the store open: two brokers on one directory would destroy each other's data."""
@@ -147,42 +153,46 @@ class _Database:
         number = self.transaction + 1
         changes: dict[str, Change] = {}
         for index, operation in enumerate(operations):
-            node = self.get(operation.path)
             match operation:
                 case Create():
-                    self._create(operation, node, number, index)
+                    changes[operation.path] = self._create(operation, number, index)
                 case Set():
-                    self._expect(operation, node, index)
-                    self.connection.execute(
-                        "UPDATE node SET data = ?, version = version + 1 WHERE path = ?",
-                        (operation.data, operation.path),
-                    )
+                    changes[operation.path] = self._set(operation, index)
                 case Delete():
-                    self._expect(operation, node, index)
+                    self._expect(operation, index)
                     if self._has_children(operation.path):
                         raise NotEmpty(operation.path, index)
                     self.connection.execute("DELETE FROM node WHERE path = ?", (operation.path,))
+                    changes[operation.path] = Change(path=operation.path, data=None)
                 case Check():
-                    self._expect(operation, node, index)
-                    continue
-            changes[operation.path] = self._change(operation.path)
+                    self._expect(operation, index)
         self.transaction = number
         return Committed(number=number, changes=tuple(changes.values()))
 
-    def _create(self, operation: Create, node: Node | None, number: int, index: int) -> None:
-        if node is not None:
-            raise NodeExists(operation.path, index)
-        parent = operation.path.rpartition("/")[0]
-        above = self.get(parent) if parent else None
+    def _create(self, operation: Create, number: int, index: int) -> Change:
+        path = operation.path
+        parent = path.rpartition("/")[0]
         # As in ZooKeeper, a node that goes with its owner cannot have others below it.
-        if parent and (above is None or above.owner):
-            raise NoNode(parent, index)
+        if parent and not self.connection.execute(CAN_HOLD_OTHERS, (parent,)).fetchone():
+            raise (NodeExists(path, index) if self.get(path) is not None else NoNode(parent, index))
         owner = self.session if operation.ephemeral else 0
-        self.connection.execute(
-            "INSERT INTO node VALUES (?, ?, 0, ?, ?)", (operation.path, operation.data, owner, number)
-        )
+        try:
+            self.connection.execute("INSERT INTO node VALUES (?, ?, 0, ?, ?)", (path, operation.data, owner, number))
+        except sqlite3.IntegrityError:
+            raise NodeExists(path, index) from None
+        return Change(path=path, data=operation.data, created=number)
 
-    def _expect(self, operation: Set | Delete | Check, node: Node | None, index: int) -> None:
+    def _set(self, operation: Set, index: int) -> Change:
+        path, version = operation.path, operation.version
+        values = (operation.data, path, version, version)
+        row: tuple[int, int] | None = self.connection.execute(REPLACE_DATA, values).fetchone()
+        if row is None:
+            self._expect(operation, index)
+        assert row is not None, f"{path} is there in the expected version and could not be set"
+        return Change(path=path, data=operation.data, version=row[0], created=row[1])
+
+    def _expect(self, operation: Set | Delete | Check, index: int) -> None:
+        node = self.get(operation.path)
         if node is None:
             raise NoNode(operation.path, index)
         if operation.version not in (ANY_VERSION, node.version):
@@ -193,12 +203,6 @@ class _Database:
             "SELECT 1 FROM node WHERE path >= ? AND path < ? LIMIT 1", (f"{path}/", f"{path}0")
         )
         return row.fetchone() is not None
-
-    def _change(self, path: str) -> Change:
-        node = self.get(path)
-        if node is None:
-            return Change(path=path, data=None)
-        return Change(path=path, data=node.data, version=node.version, created=node.created)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
