@@ -7,6 +7,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
+from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
@@ -31,6 +32,7 @@ class Compacting:
         off_loop: OffLoop,
         stopping: Event,
         log: Logger,
+        counters: StorageCounters,
     ) -> None:
         self._hosts = hosts
         self._store = store
@@ -39,6 +41,7 @@ class Compacting:
         self._off_loop = off_loop
         self._stopping = stopping
         self._log = log
+        self._counters = counters
         self.uncleanable: set[TopicPartition] = set()
 
     async def run(self) -> None:
@@ -81,9 +84,11 @@ class Compacting:
                     return
             work.finish(log)
         except OSError as error:
+            self._counters.compaction_errors += 1
             if host.gone is None:
                 raise log.directory.failed(error, f"compacting {host.tp}") from error
         except BadBatch as damage:
+            self._counters.compaction_errors += 1
             self.uncleanable.add(host.tp)
             self._log.error("log_uncleanable", partition=str(host.tp), detail=str(damage))
         except Stopped:
@@ -92,6 +97,9 @@ class Compacting:
             work.abandon(log)
         host.forget_aborted()
         totals = work.totals
+        self._counters.compactions += 1
+        self._counters.compaction_bytes_read += totals.bytes_read
+        self._counters.compaction_bytes_written += totals.bytes_written
         self._log.info(
             "log_compacted",
             partition=str(host.tp),

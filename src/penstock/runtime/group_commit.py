@@ -8,6 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
+from penstock.model.clock import Clock, SystemClock
+from penstock.observe.counters import StorageCounters
+from penstock.observe.histogram import MICROS
 from penstock.storage.flush import FlushJob
 
 
@@ -26,11 +29,20 @@ class Flushable(Protocol):
 class GroupCommit:
     """Flushes partitions on a few threads, each partition by one thread at a time."""
 
-    __slots__ = ("_again", "_call_threadsafe", "_running", "_threads")
+    __slots__ = ("_again", "_call_threadsafe", "_clock", "_counters", "_running", "_threads")
 
-    def __init__(self, threads: Executor, call_threadsafe: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        threads: Executor,
+        call_threadsafe: Callable[[Callable[[], None]], object],
+        *,
+        clock: Clock | None = None,
+        counters: StorageCounters | None = None,
+    ) -> None:
         self._threads = threads
         self._call_threadsafe = call_threadsafe
+        self._clock = SystemClock() if clock is None else clock
+        self._counters = StorageCounters() if counters is None else counters
         self._running: set[Flushable] = set()
         self._again: set[Flushable] = set()
 
@@ -46,13 +58,14 @@ class GroupCommit:
         job = partition.begin_flush()
         if job is not None:
             self._running.add(partition)
-            self._threads.submit(job.run).add_done_callback(lambda done: self._came_back(partition, job, done))
+            began_s = self._clock.monotonic()
+            self._threads.submit(job.run).add_done_callback(lambda done: self._came_back(partition, job, done, began_s))
 
-    def _came_back(self, partition: Flushable, job: FlushJob, done: "Future[None]") -> None:
+    def _came_back(self, partition: Flushable, job: FlushJob, done: "Future[None]", began_s: float) -> None:
         """In a flushing thread."""
-        self._call_threadsafe(lambda: self._apply(partition, job, done))
+        self._call_threadsafe(lambda: self._apply(partition, job, done, began_s))
 
-    def _apply(self, partition: Flushable, job: FlushJob, done: "Future[None]") -> None:
+    def _apply(self, partition: Flushable, job: FlushJob, done: "Future[None]", began_s: float) -> None:
         self._running.discard(partition)
         again = partition in self._again
         self._again.discard(partition)
@@ -61,6 +74,8 @@ class GroupCommit:
         failure = done.exception()
         if failure is not None and not isinstance(failure, OSError):
             raise failure
+        self._counters.flush_seconds.add(int((self._clock.monotonic() - began_s) * MICROS))
+        self._counters.flush_errors += failure is not None
         partition.end_flush(job, failure)
         if again and failure is None:
             self.want(partition)

@@ -15,6 +15,8 @@ from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TopicPartition
+from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.runtime.compacting import Compacting
 from penstock.runtime.group_commit import GroupCommit
@@ -60,6 +62,7 @@ class Maintenance:
         flushes: GroupCommit,
         log: Logger,
         quotas: ClientQuotas | None = None,
+        counters: StorageCounters | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._hosts = hosts
@@ -70,6 +73,7 @@ class Maintenance:
         self._flushes = flushes
         self._log = log
         self._quotas = quotas
+        self._counters = counters = StorageCounters() if counters is None else counters
         self._sleep = sleep
         self._stopping = Event()
         self._dirty_since: dict[PartitionHost, int] = {}
@@ -82,6 +86,7 @@ class Maintenance:
             off_loop=self._off_loop,
             stopping=self._stopping,
             log=log,
+            counters=counters,
         )
 
     async def run(self) -> None:
@@ -147,6 +152,7 @@ class Maintenance:
         dropped = retain(log, now_ms, committed=host.state.high_watermark, trash=self._store.trash)
         if log.log_start > host.state.log_start:
             host.start_moved()
+        self._counters.segments_deleted += dropped
         if dropped:
             self._log.info("segments_dropped", partition=str(host.tp), count=dropped, log_start=log.log_start)
 
@@ -214,7 +220,9 @@ class Maintenance:
     async def scrub(self) -> None:
         """Read every finished segment once, slowly, and tell of damage."""
         pace = Unhurried(self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping)
-        while jobs := self.scrubber.next_jobs(self._store):
+        seen: set[TopicPartition] = set()
+        while (jobs := self.scrubber.next_jobs(self._store)) and jobs[0].tp not in seen:
+            seen.add(jobs[0].tp)
             for job in jobs:
                 log = self._store.get(job.tp)
                 if log is None or log.directory.offline is not None:
@@ -225,8 +233,10 @@ class Maintenance:
                     return
                 except OSError as error:
                     raise log.directory.failed(error, f"scrubbing {job.tp}") from error
+                self._counters.scrubbed_segments += 1
                 if self.scrubber.note(job, found):
                     assert found is not None
+                    self._counters.scrub_findings += 1
                     self._log.error(
                         found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
                     )

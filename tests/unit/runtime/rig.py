@@ -236,13 +236,27 @@ class Rig:
         return self.disk
 
 
-def values(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[bytes | None]:
-    """What a reader gets from an offset on."""
-    records = host.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
-    data = records if isinstance(records, bytes) else records.read()
+def records(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
+    """What one read gives from an offset on."""
+    found = host.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
+    data = found if isinstance(found, bytes) else found.read()
     return [
-        record.value
+        record
         for position, header in iter_batches(data)
         for record in decode_records(data[position : position + header.size])
         if record.offset >= offset
     ]
+
+
+def values(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[bytes | None]:
+    return [record.value for record in records(host, offset, read_committed=read_committed)]
+
+
+def everything(host: PartitionHost) -> list[Record]:
+    """What a reader gets who reads on to the end."""
+    found: list[Record] = []
+    offset = host.state.log_start
+    while more := records(host, offset):
+        found += more
+        offset = found[-1].offset + 1
+    return found

@@ -1,0 +1,329 @@
+"""The background work: what it drops, flushes, notes and forgets, and what it does when something goes wrong."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.runtime.rig import NOW_MS, Rig, batch, everything, topic, values
+
+from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TopicPartition
+from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
+
+SMALL = {"internal.segment.bytes": "200", "index.interval.bytes": "0", "file.delete.delay.ms": "1000"}
+HOUR_MS = 3_600_000
+
+
+async def at_once(seconds: float) -> None:
+    """A sleep that lets time alone."""
+    await asyncio.sleep(0)
+
+
+def maintenance(rig: Rig, sleep: Callable[[float], Awaitable[None]] = at_once, **kw: Any) -> Maintenance:
+    return Maintenance(
+        hosts=rig.hosts,
+        store=rig.store,
+        config=lambda: rig.config,
+        clock=rig.clock,
+        threads=rig.threads,
+        flushes=rig.flushes,
+        log=rig.notes,
+        sleep=sleep,
+        **kw,
+    )
+
+
+def filled(rig: Rig, count: int = 6, **kw: Any) -> None:
+    for at in range(count):
+        rig.append(rig.host(), batch(b"%d" % at * 50, at_ms=rig.clock.ms, **kw))
+
+
+def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> None:
+    rig = Rig(topic(configs={**SMALL, "retention.ms": str(HOUR_MS)}))
+    filled(rig, 4)
+    rig.clock.ms += 2 * HOUR_MS
+    rig.append(rig.host(), batch(b"new" * 50, at_ms=rig.clock.ms))
+    work = maintenance(rig)
+    before = len(rig.disk.list_directory("/data/orders-0"))
+
+    asyncio.run(work.retain())
+
+    host = rig.host()
+    assert host.state.log_start == host.log.log_start == 4
+    assert values(host, 4) == [b"new" * 50]
+    assert len(rig.disk.list_directory("/data/orders-0")) >= before
+    rig.clock.ms += 2000
+    asyncio.run(work.empty_trash())
+    assert len(rig.disk.list_directory("/data/orders-0")) < before
+    assert [fields["count"] for fields in rig.notes.named("segments_dropped")]
+
+
+def test_a_log_that_is_too_large_loses_its_oldest_segments_also_when_nobody_uses_it() -> None:
+    configs = {**SMALL, "retention.bytes": "300"}
+    rig = Rig(topic(configs=configs))
+    filled(rig)
+    again = Rig(topic(configs=configs), disk=rig.stop())
+    assert not list(again.hosts.live())
+
+    asyncio.run(maintenance(again).retain())
+
+    assert again.host().state.log_start > 0
+    assert again.host().log.size_bytes <= 300 + 200
+
+
+def test_logs_that_have_nothing_due_are_not_opened() -> None:
+    rig = Rig(topic(configs=SMALL))
+    filled(rig, 2)
+    again = Rig(topic(configs=SMALL), disk=rig.stop())
+
+    asyncio.run(maintenance(again).retain())
+
+    assert not list(again.hosts.live())
+
+
+def test_what_is_committed_no_further_is_not_dropped() -> None:
+    rig = Rig(topic(configs={**SMALL, "flush": "group", "retention.ms": "1"}))
+    filled(rig)
+    rig.clock.ms += HOUR_MS
+
+    asyncio.run(maintenance(rig).retain())
+
+    assert rig.host().state.log_start == 0
+
+
+def test_a_partition_that_cannot_be_opened_does_not_keep_others_from_retention() -> None:
+    rig = Rig(*(topic(name, number=at, configs={**SMALL, "retention.bytes": "0"}) for at, name in enumerate("ab", 1)))
+    for name in "ab":
+        for _ in range(4):
+            rig.append(rig.host(name), batch(b"x" * 100))
+    again = Rig(
+        *(topic(name, number=at, configs={**SMALL, "retention.bytes": "0"}) for at, name in enumerate("ab", 1)),
+        disk=rig.stop(),
+    )
+    again.hosts._topics["a"] = replace(again.hosts._topics["a"], partitions=())
+
+    asyncio.run(maintenance(again).retain())
+
+    assert again.notes.named("retention_refused")
+    assert again.host("b").state.log_start > 0
+
+
+def test_compaction_keeps_the_newest_of_each_key() -> None:
+    configs = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    rig = Rig(topic(configs=configs))
+    host = rig.host()
+    for at in range(12):
+        rig.append(host, batch(b"%d" % at * 40, key=b"k%d" % (at % 2)))
+
+    asyncio.run(maintenance(rig).compacting.run())
+
+    left = everything(host)
+    cleaned_to = host.log.cleaned_to
+    assert cleaned_to > 2
+    clean = [record for record in left if record.offset < cleaned_to]
+    assert [(record.key, record.offset) for record in clean] == [
+        (b"k%d" % (offset % 2), offset) for offset in (cleaned_to - 2, cleaned_to - 1)
+    ]
+    assert [record.offset for record in left[len(clean) :]] == list(range(cleaned_to, 12))
+    assert rig.notes.named("log_compacted")[0]["records_dropped"] > 0
+    assert host.log.cleaning is None
+
+
+def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
+    async def run() -> None:
+        was = topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+        rig = Rig(was, topic("other", number=2))
+        for at in range(12):
+            rig.append(rig.host(), batch(b"%d" % at * 40))
+        rig.threads.eager = False
+        work = asyncio.ensure_future(maintenance(rig).compacting.run())
+        await asyncio.sleep(0)
+        rig.change(was, None)
+        while not work.done():
+            rig.threads.work()
+            await asyncio.sleep(0)
+        await work
+        assert rig.append(rig.host("other"), batch(b"a")).base_offset == 0
+        assert not rig.notes.named("directory_offline")
+
+    asyncio.run(run())
+
+
+def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
+    rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
+    for at in range(12):
+        rig.append(rig.host(), batch(b"%d" % at * 40))
+    rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
+    work = maintenance(rig)
+
+    asyncio.run(work.compacting.run())
+    asyncio.run(work.compacting.run())
+
+    assert len(rig.notes.named("log_uncleanable")) == 1
+    assert work.compacting.uncleanable == {TopicPartition("orders", 0)}
+    assert rig.append(rig.host(), batch(b"a")).base_offset == 12
+
+
+def test_a_disk_that_fails_under_compaction_goes_offline() -> None:
+    rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
+    for at in range(12):
+        rig.append(rig.host(), batch(b"%d" % at * 40))
+    rig.disk.fail("pread", "orders-0", errno.EIO)
+
+    asyncio.run(maintenance(rig).compacting.run())
+
+    assert rig.notes.named("compaction_refused")
+    assert rig.notes.named("directory_offline")
+    with pytest.raises(KafkaStorageError):
+        rig.append(rig.host(), batch(b"a"))
+
+
+def test_the_cleaner_can_be_switched_off() -> None:
+    rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
+    for _ in range(12):
+        rig.append(rig.host(), batch(b"x" * 40))
+    rig.config = replace(rig.config, log_cleaner_enable=False)
+
+    asyncio.run(maintenance(rig).compacting.run())
+
+    assert rig.host().log.cleaned_to == 0
+
+
+def test_a_flush_comes_due_by_time_and_with_the_end_of_a_segment() -> None:
+    rig = Rig(topic("timed", number=1, configs={"flush.ms": "5000"}), topic("rolled", number=2, configs=SMALL))
+    work = maintenance(rig)
+    rig.append(rig.host("timed"), batch(b"a"))
+    asyncio.run(work.flush_due())
+    assert rig.flush() == 0
+
+    rig.clock.ms += 5000
+    asyncio.run(work.flush_due())
+    assert rig.flush() == 1
+    assert rig.host("timed").log.recovery_point == 1
+
+    for _ in range(3):
+        rig.append(rig.host("rolled"), batch(b"x" * 100))
+    asyncio.run(work.flush_due())
+    assert rig.flush() == 1
+    assert not rig.host("rolled").log.is_dirty
+
+
+def test_checkpoints_say_what_is_committed() -> None:
+    rig = Rig(topic())
+    rig.append(rig.host(), batch(b"a", b"b"))
+
+    asyncio.run(maintenance(rig).checkpoint())
+
+    lines = rig.disk.read_file("/data/replication-offset-checkpoint").decode().splitlines()
+    assert lines[2:] == ["orders 0 2"]
+
+
+def test_a_checkpoint_that_fails_takes_its_directory_offline_and_a_full_disk_does_not() -> None:
+    for code, offline in ((errno.ENOSPC, False), (errno.EIO, True)):
+        rig = Rig(topic())
+        rig.append(rig.host(), batch(b"a"))
+        error = OSError(code, "failed", "/data/replication-offset-checkpoint.tmp")
+        work = maintenance(rig)
+
+        assert isinstance(work._blame(error, "writing checkpoints"), KafkaStorageError)
+
+        assert (rig.store.all_directories[0].offline is not None) is offline
+
+
+def test_producers_are_snapshotted_when_a_log_has_grown_or_time_has_passed() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    work = maintenance(rig)
+    rig.append(host, batch(b"a", producer_id=5))
+    asyncio.run(work.snapshot_producers())
+    assert host.snapshot_at == 0
+
+    host.readable_bytes += REPLAY_BYTES_MAX
+    asyncio.run(work.snapshot_producers())
+    assert host.snapshot_at == 1
+
+    rig.append(host, batch(b"b", producer_id=5, base_sequence=1))
+    rig.clock.ms += 60_000
+    asyncio.run(work.snapshot_producers())
+    assert host.snapshot_at == 2
+    assert "00000000000000000002.snapshot" in rig.disk.list_directory("/data/orders-0")
+
+
+def test_silent_producers_and_idle_clients_are_forgotten() -> None:
+    rig = Rig(topic())
+    rig.append(rig.host(), batch(b"a", producer_id=5))
+    quotas = ClientQuotas(11, 1000)
+    quotas.set("producer_byte_rate", QuotaEntity(None, DEFAULT), 10)
+    quotas.produce.record("", "app", 1, NOW_MS)
+    rig.clock.ms += 2 * 86_400_000
+    work = maintenance(rig, quotas=quotas)
+
+    asyncio.run(work.expire_producers())
+    asyncio.run(work.forget_clients())
+
+    assert len(rig.host().producers) == 0
+    assert len(quotas.produce._usage) == 0
+
+
+def test_the_scrubber_tells_of_damage_once() -> None:
+    rig = Rig(topic(configs=SMALL))
+    filled(rig)
+    rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
+    work = maintenance(rig)
+
+    asyncio.run(work.scrub())
+    asyncio.run(work.scrub())
+
+    assert [fields["offset"] for fields in rig.notes.named("segment_damaged")] == [0]
+
+
+def test_every_task_runs_at_its_interval_and_a_failing_one_goes_on() -> None:
+    class Broken:
+        rounds = 0
+
+        async def work(self) -> None:
+            self.rounds += 1
+            raise ValueError("a bug") if self.rounds == 1 else KafkaStorageError("a disk")
+
+    async def run() -> None:
+        rig = Rig(topic())
+        slept: list[float] = []
+        enough = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) > 2000:
+                enough.set()
+            await asyncio.sleep(0)
+
+        work = maintenance(rig, sleep)
+        broken = Broken()
+        work.empty_trash = broken.work  # type: ignore[method-assign]
+        running = asyncio.ensure_future(work.run())
+        await enough.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert broken.rounds > 2
+        assert rig.notes.named("maintenance_failed")[0]["work"] == "trash"
+        assert rig.notes.named("maintenance_refused")[0] == {"work": "trash", "reason": "a disk"}
+        assert work._stopping.is_set()
+
+    asyncio.run(run())
+
+
+def test_stopping_ends_work_in_threads() -> None:
+    rig = Rig(topic(configs=SMALL))
+    filled(rig)
+    work = maintenance(rig)
+    work._stopping.set()
+
+    asyncio.run(work.scrub())
+    asyncio.run(work.compacting.run())
+
+    assert rig.host().log.cleaning is None
