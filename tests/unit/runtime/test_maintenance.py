@@ -46,7 +46,7 @@ def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> N
     rig = Rig(topic(configs={**SMALL, "retention.ms": str(HOUR_MS)}))
     filled(rig, 4)
     rig.clock.ms += 2 * HOUR_MS
-    rig.append(rig.host(), batch(b"new" * 50, at_ms=rig.clock.ms))
+    rig.append(rig.host(), batch(b"new" * 40, at_ms=rig.clock.ms))
     work = maintenance(rig)
     before = len(rig.disk.list_directory("/data/orders-0"))
 
@@ -54,7 +54,7 @@ def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> N
 
     host = rig.host()
     assert host.state.log_start == host.log.log_start == 4
-    assert values(host, 4) == [b"new" * 50]
+    assert values(host, 4) == [b"new" * 40]
     assert len(rig.disk.list_directory("/data/orders-0")) >= before
     rig.clock.ms += 2000
     asyncio.run(work.empty_trash())
