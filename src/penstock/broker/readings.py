@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import penstock
 from penstock.core.controller.image import MetadataImage
-from penstock.core.fetch_session import FetchSessions
 from penstock.model.ids import TopicPartition
 from penstock.net.listener import Listener
 from penstock.observe import catalog
 from penstock.observe.metric import Sample
 from penstock.observe.partitions import BrokerView, PartitionView
+from penstock.runtime.fetching import Fetches
 from penstock.runtime.hosts import Hosts
 from penstock.storage.store import LogStore
 from penstock.wire.build import compiled_modules
@@ -28,13 +28,13 @@ class Readings:
         hosts: Hosts,
         logs: LogStore,
         listeners: list[Listener],
-        sessions: FetchSessions,
+        fetches: Fetches,
     ) -> None:
         self._image = image
         self._hosts = hosts
         self._logs = logs
         self._listeners = listeners
-        self._sessions = sessions
+        self._fetches = fetches
 
     def brokers(self) -> list[BrokerView]:
         return [
@@ -64,12 +64,15 @@ class Readings:
         compiled = "yes" if all(compiled_modules().values()) else "no"
         yield catalog.BUILD_INFO.sample(1, penstock.__version__, platform.python_version(), compiled)
         yield catalog.READY.sample(1)
-        yield catalog.FETCH_SESSIONS.sample(len(self._sessions))
+        yield catalog.FETCHES_WAITING.sample(self._fetches.waiting)
+        yield catalog.FETCH_SESSIONS.sample(len(self._fetches.sessions))
         yield catalog.CONNECTIONS.sample(sum(listener.connections for listener in self._listeners))
         yield catalog.CONNECTIONS_ACCEPTED.sample(sum(listener.accepted for listener in self._listeners))
+        yield catalog.CONNECTIONS_REFUSED.sample(sum(listener.refused for listener in self._listeners))
         traffic = [listener.traffic() for listener in self._listeners]
         yield catalog.NETWORK_BYTES_IN.sample(sum(received for received, _ in traffic))
         yield catalog.NETWORK_BYTES_OUT.sample(sum(sent for _, sent in traffic))
+        yield catalog.FILES_OPEN.sample(len(self._logs.all_directories[0].files))
         states = self._logs.directories()
         offline = sum(state.offline is not None for state in states)
         yield catalog.LOG_DIRECTORIES.sample(offline, "offline")

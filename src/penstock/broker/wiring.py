@@ -43,7 +43,7 @@ from penstock.model.clock import Chance, Clock
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
 from penstock.net.listener import Listener, ListenerLimits
-from penstock.observe.counters import RequestCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.http import ObserveServer, Readiness
 from penstock.observe.log import Logger
 from penstock.observe.loop_lag import LoopLag
@@ -159,7 +159,8 @@ class Broker:
         self._controller = Controller(
             store=metadata, catalog=self._catalog, chance=self._chance, config=lambda: self._live.current
         )
-        await self._controller.begin_epochs(config.broker_id)
+        if not self._logs.stopped_clean:
+            await self._controller.begin_epochs(config.broker_id)
 
     def _described(self, listeners: list[Listener]) -> BrokerState:
         advertised = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self._config.advertised_endpoints}
@@ -176,7 +177,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = self._live.current
         timers = Timers(loop)
-        flushes = GroupCommit(self._threads, loop.call_soon_threadsafe)
+        counters = StorageCounters()
+        flushes = GroupCommit(self._threads, loop.call_soon_threadsafe, clock=self._clock, counters=counters)
         hosts = Hosts(
             broker_id=config.broker_id,
             config=config,
@@ -197,6 +199,7 @@ class Broker:
             flushes=flushes,
             log=self._log.bind(part="maintenance"),
             quotas=self._quotas,
+            counters=counters,
         )
         hosts.start(self._catalog.image.topics.values())
         self._catalog.listen(hosts.apply)
@@ -217,11 +220,11 @@ class Broker:
             throttles=self._throttles,
         )
         readings = Readings(
-            image=self._catalog.image, hosts=hosts, logs=self._logs, listeners=listeners, sessions=sessions
+            image=self._catalog.image, hosts=hosts, logs=self._logs, listeners=listeners, fetches=fetches
         )
         cluster = ClusterSource(brokers=readings.brokers, partitions=readings.partitions)
         observed = ObserveServer(
-            Collector((readings, cluster, self._requests, self._traffic, self._throttles, self._lag)),
+            Collector((readings, cluster, self._requests, self._traffic, self._throttles, self._lag, counters)),
             lambda: Readiness(ready=True),
             self._log.bind(part="observe"),
         )

@@ -139,7 +139,7 @@ ADVICE: dict[int, str] = {
     51: ("The last transaction of this producer is still being completed. Retry shortly; clients do so by themselves."),
     56: (
         "The disk refused: full, or failing. Free space and it recovers by itself; the broker's log names the "
-        'directory, penstock_appends_refused_disk_full_total and penstock_log_directories{state="offline"} show it.'
+        'directory, penstock_log_directory_free_bytes and penstock_log_directories{state="offline"} show it.'
     ),
     57: "The broker has no such log directory; log.dirs lists those it has.",
     58: "User or password is wrong, or the mechanism does not fit.",

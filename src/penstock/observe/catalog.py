@@ -86,7 +86,6 @@ FILES_OPEN = gauge("penstock_log_files_open", "Segments held open.")
 FLUSHES = counter("penstock_flushes_total", "Flushes of a log to disk.")
 FLUSH_ERRORS = counter("penstock_flush_errors_total", "Flushes that failed; each takes its log directory offline.")
 FLUSH_SECONDS = histogram("penstock_flush_seconds", "How long a flush took.")
-APPENDS_DISK_FULL = counter("penstock_appends_refused_disk_full_total", "Appends refused because the disk was full.")
 SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments removed by retention and DeleteRecords.")
 COMPACTIONS = counter("penstock_compactions_total", "Compaction rounds of a log.")
 COMPACTION_BYTES_READ = counter("penstock_compaction_bytes_read_total", "Bytes read by compaction.")
@@ -94,7 +93,6 @@ COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "B
 COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compaction rounds that failed.")
 SCRUBBED_SEGMENTS = counter("penstock_scrubbed_segments_total", "Segments whose checksums the scrubber has checked.")
 SCRUB_FINDINGS = counter("penstock_scrub_findings_total", "Segments in which the scrubber found damage.")
-STARTUP_SECONDS = gauge("penstock_startup_seconds", "From the start of the process to being ready, recovery included.")
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """In the order above."""

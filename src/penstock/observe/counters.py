@@ -94,7 +94,6 @@ class StorageCounters:
     """What disks were asked to do. Plain integers for whoever does it; on the event loop."""
 
     __slots__ = (
-        "appends_disk_full",
         "compaction_bytes_read",
         "compaction_bytes_written",
         "compaction_errors",
@@ -109,7 +108,6 @@ class StorageCounters:
     def __init__(self) -> None:
         self.flush_seconds = Histogram()
         self.flush_errors = 0
-        self.appends_disk_full = 0
         self.segments_deleted = 0
         self.compactions = 0
         self.compaction_bytes_read = 0
@@ -122,7 +120,6 @@ class StorageCounters:
         yield catalog.FLUSHES.sample(self.flush_seconds.count)
         yield catalog.FLUSH_SECONDS.sample(self.flush_seconds.copy())
         yield catalog.FLUSH_ERRORS.sample(self.flush_errors)
-        yield catalog.APPENDS_DISK_FULL.sample(self.appends_disk_full)
         yield catalog.SEGMENTS_DELETED.sample(self.segments_deleted)
         yield catalog.COMPACTIONS.sample(self.compactions)
         yield catalog.COMPACTION_BYTES_READ.sample(self.compaction_bytes_read)
