@@ -9,14 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .compare import FieldDifference
+from .compare import ABSENT, FieldDifference
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "differences.md"
 ANYTHING = "*"
+PAGE_WIDTH = 120
 
 INTRODUCTION = """# Where penstock differs from Apache Kafka
 
@@ -84,14 +86,18 @@ def page() -> str:
         lines = [
             f"## {difference.title}",
             "",
-            difference.reason,
+            textwrap.fill(difference.reason, PAGE_WIDTH),
             "",
             "| where | field | Kafka | penstock |",
             "|---|---|---|---|",
         ]
+        rows: dict[tuple[str, str, str], list[str]] = {}
+        for place in difference.places:
+            key = (_cell(place.scenario), _cell(place.kafka), _cell(place.penstock))
+            rows.setdefault(key, []).append(_cell(place.field))
         lines += [
-            f"| {_cell(place.scenario)} | {_cell(place.field)} | {_cell(place.kafka)} | {_cell(place.penstock)} |"
-            for place in difference.places
+            f"| {scenario} | {', '.join(fields)} | {kafka} | {penstock} |"
+            for (scenario, kafka, penstock), fields in rows.items()
         ]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
@@ -102,4 +108,320 @@ def _cell(value: Any) -> str:
     return "any" if text == ANYTHING else "`" + text.replace("|", "\\|") + "`"
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+LATER_APIS = (
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "alter_user_scram_credentials",
+    "consumer_group_describe",
+    "consumer_group_heartbeat",
+    "delete_groups",
+    "describe_groups",
+    "end_txn",
+    "heartbeat",
+    "join_group",
+    "leave_group",
+    "list_groups",
+    "offset_commit",
+    "offset_delete",
+    "offset_fetch",
+    "share_acknowledge",
+    "share_fetch",
+    "share_group_describe",
+    "share_group_heartbeat",
+    "sync_group",
+    "txn_offset_commit",
+)
+KAFKA_ONLY_APIS = (
+    "add_raft_voter",
+    "alter_share_group_offsets",
+    "delete_share_group_offsets",
+    "delete_share_group_state",
+    "describe_quorum",
+    "describe_share_group_offsets",
+    "initialize_share_group_state",
+    "read_share_group_state",
+    "read_share_group_state_summary",
+    "remove_raft_voter",
+    "streams_group_describe",
+    "streams_group_heartbeat",
+    "write_share_group_state",
+    "write_txn_markers",
+)
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        title="Groups, transactions and credentials are not served yet",
+        reason="An API is advertised when all of it works, so that no client tries half a feature. These come later.",
+        places=(
+            *(
+                Place(scenario="api_versions/ranges_of_every_api", field=f"ranges.api_keys.{api}", penstock=ABSENT)
+                for api in LATER_APIS
+            ),
+            Place(scenario="features_absent/scram_altered_wrongly", field="*"),
+        ),
+    ),
+    Difference(
+        title="APIs between Kafka's own nodes are not served",
+        reason=(
+            "penstock keeps its metadata in a store of its own and not in a Raft quorum; the state of share "
+            "groups and the markers of transactions travel between Kafka's brokers, no client sends them; streams "
+            "groups belong to one Java library."
+        ),
+        places=(
+            *(
+                Place(scenario="api_versions/ranges_of_every_api", field=f"ranges.api_keys.{api}", penstock=ABSENT)
+                for api in KAFKA_ONLY_APIS
+            ),
+            Place(scenario="features_absent/quorum_described", field="*"),
+            Place(scenario="features_absent/voters_*", field="*"),
+        ),
+    ),
+    Difference(
+        title="No feature levels",
+        reason=(
+            "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
+            "upgraded one by one. There is no such log here. Clients only read `transaction.version`, which comes "
+            "with transactions."
+        ),
+        places=(
+            Place(scenario="api_versions/ranges_of_every_api", field="ranges.supported_features[*]", penstock=ABSENT),
+            Place(scenario="api_versions/ranges_of_every_api", field="ranges.finalized_features[*]", penstock=ABSENT),
+            Place(scenario="api_versions/ranges_of_every_api", field="ranges.finalized_features_epoch", penstock=-1),
+        ),
+    ),
+    Difference(
+        title="No client telemetry",
+        reason=(
+            "Kafka answers a client that asks for telemetry although it does not advertise it, and shows the "
+            "settings of subscriptions that nobody made. penstock takes no metrics from clients, and closes the "
+            "connection as for any API it does not know."
+        ),
+        places=(
+            Place(scenario="framing/api_that_nobody_knows", field="client telemetry where nobody takes it.*"),
+            Place(
+                scenario="configs/groups_and_client_metrics",
+                field="client metrics.results[*].configs[*]",
+                penstock=ABSENT,
+            ),
+        ),
+    ),
+    Difference(
+        title="An auto-created topic is there at once",
+        reason=(
+            "Kafka's broker asks its controller and answers the first request as if the topic did not exist; the "
+            "client must ask again. Here the topic is made before the answer."
+        ),
+        places=(
+            Place(
+                scenario="metadata/missing_topic_is_created", field="first.topics[<new>].error_code", penstock="none"
+            ),
+            Place(
+                scenario="metadata/missing_topic_is_created", field="first.topics[<new>].partitions[0]", kafka=ABSENT
+            ),
+            Place(scenario="metadata/missing_topic_is_created", field="first.topics[<new>].topic_id", kafka=None),
+            Place(
+                scenario="metadata/two_topics_one_missing", field="answer.topics[<missing>].error_code", penstock="none"
+            ),
+            Place(
+                scenario="metadata/two_topics_one_missing", field="answer.topics[<missing>].partitions[0]", kafka=ABSENT
+            ),
+        ),
+    ),
+    Difference(
+        title="Produce says why it refused",
+        reason=(
+            "Kafka leaves the message of most errors empty and writes it to its own log. Clients show it to their "
+            "users, so it names the bad value here."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.partition_responses[*].error_message", kafka=None)
+            for family in ("produce", "idempotence")
+        ),
+    ),
+    Difference(
+        title="Two batches for one partition in one request are both appended",
+        reason="Kafka keeps the last, drops the first and tells nobody. Here each is appended and answered.",
+        places=(Place(scenario="produce/the_same_partition_twice", field="*"),),
+    ),
+    Difference(
+        title="Records whose offsets are out of order are refused",
+        reason="Kafka counts them only. A reader that seeks inside such a batch would miss records.",
+        places=(
+            Place(
+                scenario="produce/offsets_out_of_order",
+                field="answer.responses[*].error_code",
+                penstock="invalid_record",
+            ),
+            Place(scenario="produce/offsets_out_of_order", field="answer.responses[*].base_offset", penstock=-1),
+            Place(scenario="produce/offsets_out_of_order", field="log.*"),
+        ),
+    ),
+    Difference(
+        title="What Kafka never answers is answered",
+        reason="Null records, and AlterConfigs that names a resource twice, leave a Kafka client waiting for ever.",
+        places=(
+            Place(scenario="produce/null_records", field="null.*"),
+            Place(scenario="configs_change/replaced_whole_twice_in_one_request", field="twice.*"),
+        ),
+    ),
+    Difference(
+        title="Bad input is called so",
+        reason=(
+            "Kafka stumbles over some bad requests and answers UNKNOWN_SERVER_ERROR, which a client takes for a "
+            "fault of the broker. They get the code of what is wrong with them here."
+        ),
+        places=(
+            Place(
+                scenario="metadata/topic_by_name_and_id",
+                field="neither.*error_code",
+                kafka="unknown_server_error",
+                penstock="invalid_request",
+            ),
+            Place(
+                scenario="partitions/grown_wrongly",
+                field="two billion.results[<a>].error_code",
+                kafka="unknown_server_error",
+                penstock="policy_violation",
+            ),
+            Place(scenario="partitions/grown_wrongly", field="two billion.results[<a>].error_message", kafka=None),
+            Place(
+                scenario="partitions/described_missing",
+                field="empty name.topics[*].error_code",
+                kafka="unknown_server_error",
+                penstock="invalid_topic_exception",
+            ),
+            Place(
+                scenario="partitions/described_missing",
+                field="empty name.topics[*].topic_authorized_operations",
+                penstock=3576,
+            ),
+            Place(
+                scenario="configs_change/steps_wrongly",
+                field="unknown operation.responses[*].error_code",
+                kafka="unknown_server_error",
+                penstock="invalid_request",
+            ),
+            Place(
+                scenario="configs_change/steps_wrongly",
+                field="unknown operation.responses[*].error_message",
+                kafka=None,
+                penstock="Unknown operations type 9",
+            ),
+        ),
+    ),
+    Difference(
+        title="A fetch limit below one byte is taken as zero",
+        reason="Kafka fails with UNKNOWN_SERVER_ERROR; a reader with such a limit still gets its one batch here.",
+        places=(Place(scenario="fetch/partition_limit_below_a_batch", field="negative.*"),),
+    ),
+    Difference(
+        title="Fetch gives whole batches only",
+        reason=(
+            "Kafka fills the last bytes of a limit with the beginning of a batch, which every client throws away. "
+            "Here the answer ends with a whole batch."
+        ),
+        places=(
+            Place(
+                scenario="fetch/partition_limit_between_batches",
+                field="*.records[1]",
+                kafka={"cut_batch_bytes": 44},
+                penstock=ABSENT,
+            ),
+            Place(
+                scenario="fetch/partition_limit_between_batches",
+                field="*.records[1]",
+                kafka={"cut_batch_bytes": 87},
+                penstock=ABSENT,
+            ),
+            Place(
+                scenario="fetch/whole_limit_over_partitions",
+                field="three and a half.*.records[1]",
+                kafka={"cut_batch_bytes": 10},
+                penstock=ABSENT,
+            ),
+        ),
+    ),
+    Difference(
+        title="Lengths that make no sense close the connection",
+        reason="Kafka reads an array of -2 items as null. Nobody sends it but a broken client.",
+        places=(Place(scenario="framing/lengths_that_lie", field="an array of -2 names.*"),),
+    ),
+    Difference(
+        title="Records are kept two weeks",
+        reason="Kafka keeps them one week. `retention.ms` and `log.retention.hours` set it as in Kafka.",
+        places=tuple(
+            Place(
+                scenario=f"{family}/*", field="*.configs[retention.ms].value", kafka="604800000", penstock="1209600000"
+            )
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
+        title="A topic can choose how it is flushed",
+        reason="The key `flush` (`log.flush.policy` of the broker) is penstock's own: see docs/tuning.md.",
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[flush]", kafka=ABSENT) for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
+        title="min.insync.replicas is a default",
+        reason=(
+            "A new Kafka cluster stores `min.insync.replicas` as a setting of the whole cluster, which its "
+            "tracking of eligible leaders needs. Here it is a default as any other; the value is the same."
+        ),
+        places=(
+            Place(scenario="topics/*", field="*.configs[min.insync.replicas].config_source", kafka=3, penstock=5),
+            Place(scenario="configs/*", field="*.configs[min.insync.replicas].config_source", kafka=3, penstock=5),
+            Place(scenario="configs/*", field="*.configs[min.insync.replicas].synonyms[*].source", kafka=3, penstock=5),
+            Place(scenario="configs/*", field="*.configs[min.insync.replicas].synonyms[*]", penstock=ABSENT),
+            Place(scenario="configs/broker_default", field="all.*.configs[min.insync.replicas]", penstock=ABSENT),
+        ),
+    ),
+    Difference(
+        title="Broker settings without a meaning here are not there",
+        reason=(
+            "There are no pools of network and request threads to size, and no TLS yet. `background.threads` "
+            "sizes one pool of threads for disk work, made at the start. A broker without an id is broker 1, for "
+            "one broker needs no other."
+        ),
+        places=(
+            *(
+                Place(scenario="configs/broker_some_keys", field=f"*.configs[{name}]", penstock=ABSENT)
+                for name in ("num.io.threads", "num.network.threads", "ssl.keystore.password")
+            ),
+            Place(
+                scenario="configs/broker_some_keys",
+                field="*.configs[background.threads].*value",
+                kafka="10",
+                penstock="2",
+            ),
+            Place(
+                scenario="configs/broker_some_keys",
+                field="*.configs[background.threads].read_only",
+                kafka=False,
+                penstock=True,
+            ),
+            Place(
+                scenario="configs/broker_some_keys",
+                field="*.configs[broker.id].synonyms[*].value",
+                kafka="-1",
+                penstock="1",
+            ),
+        ),
+    ),
+    Difference(
+        title="Unknown broker settings are refused",
+        reason=(
+            "Kafka stores whatever name it is given for a broker. A misspelt name would wait for ever to take effect."
+        ),
+        places=tuple(
+            Place(
+                scenario="configs_change/broker_validated_only",
+                field=f"unknown, {whose}.responses[*].{field}",
+                kafka=kafka,
+            )
+            for whose in ("one broker", "all brokers")
+            for field, kafka in (("error_code", "none"), ("error_message", None))
+        ),
+    ),
+)

@@ -145,6 +145,7 @@ def _normal(field: str, value: Any, tokens: Tokens, own_only: bool) -> Any:
         case list() if field == "api_keys":
             return {_api_name(item["api_key"]): [item["min_version"], item["max_version"]] for item in value}
         case list():
+            value = _merged(value) if field == "responses" else value
             kept = [item for item in value if not (own_only and _is_foreign(item, tokens))]
             items = [_normal(field, item, tokens, own_only) for item in kept]
             return items if field in ORDERED_LISTS else sorted(items, key=_identity)
@@ -174,6 +175,20 @@ def _leaf(field: str, value: Any, tokens: Tokens) -> Any:
     if field == "producer_id" and value >= 0:
         return tokens.producer_id(value)
     return tokens.text(value) if isinstance(value, str) else value
+
+
+def _merged(topics: list[Any]) -> list[Any]:
+    """One entry per topic: Kafka begins a topic anew where it answers errors before data."""
+    out: dict[Any, dict[str, Any]] = {}
+    for index, topic in enumerate(topics):
+        key = topic.get("topic") or topic.get("topic_id")
+        if "partitions" not in topic or key is None:
+            out[index] = topic
+        elif key in out:
+            out[key] = out[key] | {"partitions": [*out[key]["partitions"], *topic["partitions"]]}
+        else:
+            out[key] = topic
+    return list(out.values())
 
 
 def _is_foreign(item: Any, tokens: Tokens) -> bool:

@@ -18,8 +18,8 @@ from .script import Answers, Scenario, Target, look_at, play
 
 pytestmark = pytest.mark.xdist_group("differential")
 
-NODE_ID = 1
-"""As the recorded Kafka's, for it stands in some messages."""
+SETTINGS = {"node.id": "1", "group.initial.rebalance.delay.ms": "0"}
+"""As of the recorded Kafka: the node's id stands in some messages."""
 
 Compare = Callable[[Scenario, int], list[FieldDifference]]
 
@@ -39,7 +39,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with PenstockProcess(settings={"node.id": str(NODE_ID)}) as broker:
+    with PenstockProcess(settings=SETTINGS) as broker:
         yield look_at(broker.bootstrap)
 
 
@@ -72,11 +72,11 @@ def test_the_page_of_differences_says_what_is_declared() -> None:
 
 def test_every_declared_difference_is_still_there(compare: Compare) -> None:
     """A difference that has gone must leave the list, or it would hide the next one."""
-    waiting = {(difference.title, place) for difference in DIFFERENCES for place in difference.places}
+    waiting = [(difference.title, place) for difference in DIFFERENCES for place in difference.places]
     for case in CASES:
         scenario, version = case.values
         found = compare(scenario, version)
-        waiting = {
+        waiting = [
             (title, place) for title, place in waiting if not any(place.covers(scenario.path, item) for item in found)
-        }
+        ]
     assert not waiting

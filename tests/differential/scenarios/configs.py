@@ -9,7 +9,6 @@ from differential.script import Body, Run, scenarios
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SOME_BROKER_KEYS = [
-    "advertised.listeners",
     "auto.create.topics.enable",
     "background.threads",
     "broker.id",
