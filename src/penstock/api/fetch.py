@@ -14,7 +14,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.core.fetch_session import NO_SESSION, FetchPartition
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.generated_errors import KafkaStorageError, UnknownServerError
 from penstock.net.reply import Buffer, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
@@ -23,6 +23,7 @@ from penstock.storage.slices import FileSlice
 from penstock.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, decode_fetch, encode_fetch_response
 
 READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
 TOPIC_IDS_FROM = 13
 COPY_BYTES_MAX = 16 * 1024
 """Up to this size records are copied into the answer: one system call less than sending them from the file."""
@@ -71,6 +72,8 @@ class Fetch:
         return (Api(key=1, versions=range(4, 19), handle=self.handle, decode=decode_fetch, encode=encode),)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchAnswer | Pending:
+        if request.isolation_level not in ISOLATION_LEVELS:
+            return FetchAnswer([], error_code=UnknownServerError.code)
         try:
             job = self._begin(context, request)
         except BrokerError as error:
@@ -205,7 +208,7 @@ def by_topic(told: list[Told]) -> list[FetchedTopic]:
 
 def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
     if isinstance(outcome, BrokerError):
-        return FetchedPartition(partition.partition, error_code=outcome.code)
+        return FetchedPartition(partition.partition, error_code=outcome.code, aborted=())
     aborted = outcome.aborted
     return FetchedPartition(
         partition.partition,

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError, wire_error
-from penstock.model.generated_errors import InvalidRequest, OffsetNotAvailable, UnsupportedVersion
+from penstock.model.generated_errors import InvalidRequest, OffsetNotAvailable, UnknownServerError, UnsupportedVersion
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.storage.view import TimedOffset
@@ -54,12 +54,10 @@ class Offsets:
             by_time.ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    self._one(
-                        topic.name, item, context.api_version, request.isolation_level == READ_COMMITTED, searches
-                    )
+                    self._one(topic.name, item, context.api_version, request.isolation_level, searches)
                     if asked[topic.name, item.partition_index] == 1
                     else failed(item.partition_index, InvalidRequest())
-                    for item in topic.partitions
+                    for item in {item.partition_index: item for item in topic.partitions}.values()
                 ],
             )
             for topic in request.topics
@@ -72,18 +70,20 @@ class Offsets:
         )
 
     def _one(
-        self, topic: str, item: ListOffsetsPartition, version: int, committed: bool, searches: list[Search]
+        self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
     ) -> ListOffsetsPartitionResponse:
         index, timestamp = item.partition_index, item.timestamp
         try:
             if timestamp < LATEST and version < VERSION_SINCE.get(timestamp, 1 if timestamp == EARLIEST else 1 << 15):
                 raise UnsupportedVersion
+            if isolation_level not in (0, READ_COMMITTED):
+                raise UnknownServerError
             host = self._hosts.get(topic, index)
             state = host.state
             state.check_leader()
             state.check_epoch(item.current_leader_epoch)
             answer = ListOffsetsPartitionResponse(partition_index=index)
-            readable = state.last_stable if committed else state.high_watermark
+            readable = state.last_stable if isolation_level == READ_COMMITTED else state.high_watermark
             if timestamp == LATEST:
                 if not state.latest_is_known():
                     raise OffsetNotAvailable
@@ -91,7 +91,8 @@ class Offsets:
                 answer.leader_epoch = state.leader_epoch
             elif timestamp in (EARLIEST, EARLIEST_LOCAL):
                 answer.offset = state.log_start
-                answer.leader_epoch = host.log.epochs.epoch_at(state.log_start)
+                known = host.log.epochs.epoch_at(state.log_start)
+                answer.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
                 searches.append((answer, host, readable, host.log.view().max_timestamp))
             elif timestamp >= 0:

@@ -14,11 +14,22 @@ from typing import Any
 from penstock.api.registry import Api, RequestContext
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError, wire_error
-from penstock.model.generated_errors import InvalidRequiredAcks, InvalidTopic, RequestTimedOut, UnknownTopicId
+from penstock.model.generated_errors import (
+    CorruptMessage,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownTopicId,
+)
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.hosts import Hosts
+from penstock.runtime.intake import NotOneBatch
 from penstock.runtime.outcomes import Appended
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
@@ -29,6 +40,9 @@ from penstock.wire.produce import (
     decode_produce,
     encode_produce_response,
 )
+
+UNPLACED = (CorruptMessage, KafkaStorageError, MessageTooLarge, NotLeaderOrFollower, NotOneBatch, RecordListTooLarge)
+"""Refusals that come before a batch has met its log, so that they say nothing about it."""
 
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
@@ -80,10 +94,15 @@ class Produce:
         now_ms, version, rows = context.now_ms, context.api_version, self._traffic.rows
         for name, topic_id, partitions in request.topics:
             produced: list[ProducedPartition] = []
-            topics.append((name, topic_id, produced))
+            if partitions:
+                topics.append((name, topic_id, produced))
+            if len(partitions) > 1:
+                # Of several batches for one partition the last counts, as Kafka has it.
+                partitions = list(dict(partitions).items())
             for index, records in partitions:
                 result = ProducedPartition(index)
                 produced.append(result)
+                host: PartitionHost | None = None
                 try:
                     host = self._host(context, name, topic_id, index)
                     appended = host.append(records, now_ms, acks_all=acks == -1, version=version)
@@ -100,7 +119,7 @@ class Produce:
                         row.bytes_in += size
                         row.records_in += appended.end - appended.base_offset
                 except BrokerError as error:
-                    self._failed(result, error)
+                    self._failed(result, error, host)
                     known = self._hosts.name_of(topic_id if name is None else name)
                     if known is not None and self._hosts.topic(known) is not None:
                         self._traffic.row(known).produce_refused += 1
@@ -131,10 +150,15 @@ class Produce:
             return None
         return host.committed(appended.end) if acks == -1 else host.durable(appended.end)
 
-    def _failed(self, result: ProducedPartition, error: BaseException) -> None:
-        result.error_code, result.error_message = wire_error(error)
+    def _failed(self, result: ProducedPartition, error: BaseException, host: PartitionHost | None = None) -> None:
+        """Say why nothing was written, and where the log starts if the log itself refused: a producer may need it."""
+        result.error_code, _ = wire_error(error)
+        result.error_message = str(error) or None
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
-        result.record_errors = getattr(error, "record_errors", None) or ()
+        if host is not None and not isinstance(error, UNPLACED):
+            result.log_start_offset = host.state.log_start
+        if isinstance(error, BrokerError) and error.record_errors is not None:
+            result.record_errors = error.record_errors
 
     def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceAnswer:
         topics: list[ProducedTopic] = []
@@ -159,7 +183,7 @@ class Produce:
                 if wait is not None:
                     waits.append((result, wait))
             except BrokerError as error:
-                self._failed(result, error)
+                self._failed(result, error, host)
         return self._reply(request, topics, waits)
 
     def _reply(

@@ -71,6 +71,10 @@ CODECS = {
 }
 
 
+class NotOneBatch(InvalidRecord):
+    """A partition's records are not the one batch that a produce request carries for it."""
+
+
 class IntakeRules:
     """A topic's settings as the produce path wants them; one for all partitions of a topic."""
 
@@ -113,11 +117,9 @@ def one_batch(records: memoryview, version: int) -> memoryview:
     """The single batch that a partition's records must be. An incomplete one behind it is cut off, as Kafka does."""
     size = batch_size(records)
     if size is None:
-        raise InvalidRecord(
-            f"Produce requests with version {version} must have at least one record batch per partition"
-        )
+        raise NotOneBatch(f"Produce requests with version {version} must have at least one record batch per partition")
     if records[MAGIC_AT] != MAGIC:
-        raise InvalidRecord(
+        raise NotOneBatch(
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2"
         )
     old = version < ZSTD_FROM_VERSION
@@ -126,7 +128,7 @@ def one_batch(records: memoryview, version: int) -> memoryview:
             f"Produce requests with version {version} are not allowed to use ZStandard compression"
         )
     if batch_size(records[size:]) is not None:
-        raise InvalidRecord(
+        raise NotOneBatch(
             f"Produce requests with version {version} are only allowed to contain exactly one record batch per "
             "partition"
         )

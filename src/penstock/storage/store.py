@@ -89,6 +89,8 @@ class LogStore:
         files = OpenFiles(files_open_max)
         self.all_directories = tuple(LogDirectory(path, disk, files, self._went_offline) for path in paths)
         self.trash = Trash(disk)
+        self.stopped_clean = True
+        """Whether the last stop closed every directory; else the ends of logs may have been lost."""
         self._logs: dict[TopicPartition, Log] = {}
         self._written: dict[str, bytes] = {}
         """Checkpoints as last written, so that unchanged ones are left alone."""
@@ -130,6 +132,7 @@ class LogStore:
             directory.acquire(broker_id, cluster_id, self._chance)
             stop = directory.last_stop()
             logs = self._find(directory, default, stop)
+            self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_running()
             with ThreadPoolExecutor(threads, "recovery") as pool:
                 for log in pool.map(open_log, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]):
