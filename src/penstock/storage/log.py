@@ -19,7 +19,7 @@ from penstock.storage.disk import DiskFile
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.flush import FlushJob
 from penstock.storage.head import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, Head
-from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
+from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
 from penstock.storage.offset_index import WouldBlock
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment, SegmentReader
@@ -381,6 +381,8 @@ class Log(SegmentedLog):
         for segment in dirty[:-1]:
             files += [segment.path(self.path, kind) for kind in (LOG, OFFSET_INDEX, TIME_INDEX)]
         files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
+        if not self.entry_synced:
+            files.append(f"{self.path}/{PARTITION_METADATA}")
         new = tuple(segment for segment in dirty if not segment.entry_synced)
         return FlushJob(
             disk=self.directory.disk,

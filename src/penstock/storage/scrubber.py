@@ -52,13 +52,14 @@ class Scrubber:
     __slots__ = ("_queue", "damaged")
 
     def __init__(self) -> None:
-        self._queue: list[TopicPartition] = []
+        self._queue: list[TopicPartition] | None = None
+        """Logs still to come in this round; None between rounds."""
         self.damaged: dict[tuple[TopicPartition, int], Finding] = {}
         """Segments found damaged, by partition and base offset, for metrics and for telling each only once."""
 
     def next_jobs(self, store: LogStore) -> list[ScrubJob]:
         """The finished segments of the next log that has any; empty when a round is over."""
-        if not self._queue:
+        if self._queue is None:
             self._queue = [log.tp for log in store]
             self._queue.reverse()
         while self._queue:
@@ -69,6 +70,7 @@ class Scrubber:
             view = log.view()
             if len(view.segments) > 1:
                 return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in view.segments[:-1]]
+        self._queue = None
         return []
 
     def note(self, job: ScrubJob, found: Finding | None) -> bool:

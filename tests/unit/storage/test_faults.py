@@ -1,0 +1,176 @@
+"""Bad days of a disk: full, failing, read-only. A batch is there whole or not at all."""
+
+import errno
+
+import pytest
+from tests.unit.storage.logs import Settings, batch_of, directory_of, log_on, put, read_all, values_of
+
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.storage.recovery import Stop
+from penstock.storage.retention import retain
+from penstock.storage.trash import Trash
+from penstock.testing.mem_disk import MemDisk
+
+BATCH_BYTES = len(batch_of(b"x" * 100))
+
+
+def test_a_full_disk_refuses_a_batch_whole_keeps_reading_and_recovers_by_itself():
+    disk = MemDisk()
+    log = log_on(disk)
+    put(log, batch_of(b"first"))
+    for room in range(BATCH_BYTES):
+        disk.capacity_bytes = 1 << 39
+        disk.capacity_bytes = disk.used_bytes() + room
+
+        with pytest.raises(KafkaStorageError, match=r"/data: No space left on device .* Reads go on"):
+            put(log, batch_of(b"x" * 100))
+
+        assert disk.stat(f"{log.path}/{0:020d}.log").size == log.size_bytes
+        assert (log.log_end, values_of(read_all(log))) == (1, [b"first"])
+    disk.capacity_bytes += 1
+
+    assert put(log, batch_of(b"x" * 100)) == 1
+    assert values_of(read_all(log)) == [b"first", b"x" * 100]
+    assert log.directory.offline is None
+
+
+def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))
+    put(log, batch_of(b"x" * 100))
+    disk.fail("open", f"{1:020d}.log", errno.ENOSPC, times=2)
+
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="beginning a segment of orders-0"):
+            put(log, batch_of(b"y" * 100))
+        assert len(log.segments) == 1
+
+    assert put(log, batch_of(b"y" * 100)) == 1
+    assert values_of(read_all(log)) == [b"x" * 100, b"y" * 100]
+
+
+def test_a_full_disk_that_cannot_take_an_index_costs_only_speed():
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=1000, index_interval_bytes=0))
+    disk.fail("append", "index", errno.ENOSPC)
+
+    for at in range(30):
+        put(log, batch_of(b"%d" % at))
+
+    assert values_of(read_all(log, 300)) == [b"%d" % at for at in range(30)]
+    disk.faults.clear()
+    log.abandon()
+    again = log_on(disk, Settings(segment_bytes_effective=1000), stop=Stop.PROCESS_CRASH)
+    assert values_of(read_all(again, 300)) == [b"%d" % at for at in range(30)]
+
+
+def test_retention_frees_a_full_disk_even_when_no_segment_can_be_made():
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES, retention_ms=10))
+    for _ in range(3):
+        put(log, batch_of(b"x" * 100, timestamps=0))
+    disk.fail("open", f"{3:020d}.log", errno.ENOSPC)
+
+    dropped = retain(log, 1_000_000, committed=3, trash=Trash(disk))
+
+    assert dropped == 2
+    assert (log.log_start, len(read_all(log))) == (2, 1)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS, errno.EACCES])
+def test_any_other_failed_append_takes_the_directory_offline(error):
+    disk = MemDisk()
+    told = []
+    directory = directory_of(disk)
+    directory._on_offline = told.append
+    log = log_on(disk, directory=directory)
+    put(log, batch_of(b"a"))
+    disk.fail("append", ".log", error, times=1)
+
+    with pytest.raises(KafkaStorageError, match=r"Log directory /data is offline: .* while appending to orders-0"):
+        put(log, batch_of(b"b"))
+
+    assert told == [directory]
+    log.abandon()
+    with pytest.raises(KafkaStorageError, match="offline"):
+        put(log, batch_of(b"c"))
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.slice(0, 100, end=1, at_least_one=True)
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.view()
+
+
+def test_a_failed_take_back_takes_the_directory_offline():
+    disk = MemDisk()
+    log = log_on(disk)
+    put(log, batch_of(b"a"))
+    disk.capacity_bytes = 1 << 39
+    disk.capacity_bytes = disk.used_bytes() + 10
+    disk.fail("truncate", ".log", errno.EIO)
+
+    with pytest.raises(KafkaStorageError, match="offline"):
+        put(log, batch_of(b"b"))
+
+    assert log.directory.offline is not None
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_failed_fsync_is_never_asked_again(error):
+    disk = MemDisk()
+    log = log_on(disk)
+    put(log, batch_of(b"a"))
+    disk.fail("sync", ".log", error, times=1)
+
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.flush()
+
+    assert log.recovery_point == 0
+    assert log.directory.offline is not None
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.directory.check()
+
+
+def test_a_flush_that_began_before_the_log_was_cut_says_nothing_about_what_came_after():
+    log = log_on(MemDisk())
+    for _ in range(5):
+        put(log, batch_of(b"a"))
+    job = log.begin_flush()
+    assert job is not None
+    job.run()
+    log.truncate_to(2)
+    for _ in range(5):
+        put(log, batch_of(b"b"))
+
+    log.finish_flush(job)
+
+    assert log.recovery_point <= 2
+
+
+def test_appends_during_a_flush_wait_for_the_next():
+    log = log_on(MemDisk())
+    put(log, batch_of(b"a"))
+    job = log.begin_flush()
+    assert job is not None
+    put(log, batch_of(b"b"))
+    job.run()
+
+    log.finish_flush(job)
+
+    assert (log.recovery_point, log.is_dirty) == (1, True)
+    log.flush()
+    assert (log.recovery_point, log.is_dirty, log.begin_flush()) == (2, False, None)
+
+
+def test_a_segment_dropped_while_it_is_flushed_is_no_failure():
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))
+    for _ in range(3):
+        put(log, batch_of(b"x" * 100))
+    job = log.begin_flush()
+    assert job is not None
+    log.drop_oldest(1)
+
+    job.run()
+    log.finish_flush(job)
+
+    assert log.recovery_point == 3
