@@ -1,0 +1,175 @@
+"""Requests of every API and version, random and then broken: no crash, bounded memory, the next client served.
+
+Every run draws new ones. The seed is printed with a failure; PENSTOCK_TEST_SEED=<seed> draws the same again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kio_messages import RandomMessages, kio_bytes, kio_class
+
+from penstock.testing.processes import usage
+from penstock.wire.api.table import TABLE
+from protocol.batches import batch, field, records_of
+from protocol.raw import NONE, Wire, is_served
+from protocol.topics import create_topic
+
+SEED_VARIABLE = "PENSTOCK_TEST_SEED"
+BROKEN_PER_VERSION = 20
+RESIDENT_BYTES_MAX = 400 << 20
+KEPT_TOPIC = "kept"
+# What would do to the broker what it says: these stay out, they are tested by name.
+LEFT_OUT = {"DeleteTopics"}
+KEPT = [b"this", b"must", b"stay"]
+
+Mutation = Callable[[random.Random, bytearray], None]
+
+
+class PlausibleMessages(RandomMessages):
+    """Random requests whose names and numbers often mean something to the broker."""
+
+    def single(self, annotation: Any, kind: str | None) -> Any:
+        if kind == "string" and self.chance.random() < 0.5:
+            return self.chance.choice((KEPT_TOPIC, "other", "1", "retention.ms", "lz4", "", "__consumer_offsets"))
+        if kind in ("int8", "int16", "int32", "int64") and self.chance.random() < 0.6:
+            return self.chance.choice((-2, -1, 0, 1, 2, 5, 100))
+        if kind == "records" and self.chance.random() < 0.5:
+            return batch(values=[b"fuzz"] * self.chance.randrange(1, 4), compression=self.chance.randrange(2))
+        return super().single(annotation, kind)
+
+
+def flip_bit(chance: random.Random, data: bytearray) -> None:
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def set_byte(chance: random.Random, data: bytearray) -> None:
+    data[chance.randrange(len(data))] = chance.choice((0x00, 0x01, 0x7F, 0x80, 0xFF))
+
+
+def set_length(chance: random.Random, data: bytearray) -> None:
+    """Four bytes somewhere become a number that a length or a count would be bad with."""
+    if len(data) >= 4:
+        value = chance.choice((-1, -2, 2**31 - 1, -(2**31), 1 << 20, len(data), len(data) + 1))
+        struct.pack_into(">i", data, chance.randrange(len(data) - 3), value)
+
+
+def set_varint(chance: random.Random, data: bytearray) -> None:
+    position = chance.randrange(len(data))
+    data[position : position + 1] = chance.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 12, b"\x80\x80\x80\x80\x00"))
+
+
+def cut(chance: random.Random, data: bytearray) -> None:
+    del data[chance.randrange(len(data)) :]
+
+
+def remove(chance: random.Random, data: bytearray) -> None:
+    start = chance.randrange(len(data))
+    del data[start : start + chance.randrange(1, 9)]
+
+
+def insert(chance: random.Random, data: bytearray) -> None:
+    position = chance.randrange(len(data) + 1)
+    data[position:position] = chance.randbytes(chance.randrange(1, 9))
+
+
+def repeat(chance: random.Random, data: bytearray) -> None:
+    start = chance.randrange(len(data))
+    data[start:start] = data[start : start + chance.randrange(1, 200)]
+
+
+MUTATIONS: tuple[Mutation, ...] = (flip_bit, set_byte, set_length, set_varint, cut, remove, insert, repeat)
+
+
+def requests(chance: random.Random, served: dict[int, range]) -> Iterator[tuple[str, bytes]]:
+    """Frames of every served API and version: two good ones, then broken ones; with a word on what they are."""
+    messages = PlausibleMessages(chance.getrandbits(64))
+    for key, versions in sorted(served.items()):
+        if key not in TABLE or TABLE[key].name in LEFT_OUT:
+            continue
+        for version in range(max(versions.start, TABLE[key].version_min), versions.stop):
+            flexible = version >= (TABLE[key].flexible_from if TABLE[key].flexible_from is not None else 1 << 15)
+            header = struct.pack(">hhih", key, version, chance.getrandbits(31), 4) + b"fuzz" + bytes(flexible)
+            good = [kio_bytes(messages.message(kio_class(key, version, "request"), fill)) for fill in (0.5, 1.0)]
+            for body in good:
+                yield f"{TABLE[key].name} v{version}", framed(header + body)
+            for _ in range(BROKEN_PER_VERSION):
+                data = bytearray(header + chance.choice(good))
+                for _ in range(chance.choice((1, 1, 2, 5))):
+                    if data:
+                        chance.choice(MUTATIONS)(chance, data)
+                yield f"{TABLE[key].name} v{version} broken", framed(bytes(data))
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def send_and_leave(bootstrap: str, frame: bytes) -> None:
+    """Send, say that no more will come, and take what comes back."""
+    with Wire(bootstrap) as wire:
+        try:
+            wire.send_bytes(frame)
+            wire.socket.shutdown(1)
+            while wire.socket.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+
+
+@pytest.mark.penstock_only
+@pytest.mark.slow
+def test_random_and_broken_requests_of_every_api_leave_the_broker_as_it_was(start_broker: Any) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE, 0)) or random.SystemRandom().getrandbits(32)
+    print(f"{SEED_VARIABLE}={seed}")
+    own = start_broker()
+    create_topic(own.bootstrap, KEPT_TOPIC)
+    with Wire(own.bootstrap) as wire:
+        assert wire.produce(KEPT_TOPIC, batch(values=KEPT)).error_code == NONE
+        served = wire.versions()
+
+    for number, (what, frame) in enumerate(requests(random.Random(seed), served)):
+        send_and_leave(own.bootstrap, frame)
+        assert own.alive, f"{what} ended the broker: {frame.hex()}\n{own.tail()}"
+        if number % 50 == 0:
+            assert is_served(own.bootstrap), f"not served after {what}: {frame.hex()}"
+
+    assert is_served(own.bootstrap)
+    assert usage(own.pid).resident_bytes < RESIDENT_BYTES_MAX
+    bugs = [line for line in own.log.read_text().splitlines() if '"level": "error"' in line or "Traceback" in line]
+    assert not bugs, "\n".join(bugs[:5])
+    own.restart()
+    with Wire(own.bootstrap) as wire:
+        found = wire.fetch(KEPT_TOPIC)
+        assert [value for _, _, value in records_of(found.records)][: len(KEPT)] == KEPT
+
+
+@pytest.mark.penstock_only
+def test_broken_record_batches_are_never_stored_unless_their_checksum_is_right(start_broker: Any) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE, 0)) or random.SystemRandom().getrandbits(32)
+    print(f"{SEED_VARIABLE}={seed}")
+    chance = random.Random(seed)
+    own = start_broker()
+    create_topic(own.bootstrap, KEPT_TOPIC)
+
+    with Wire(own.bootstrap) as wire:
+        for _ in range(1000):
+            data = bytearray(batch(values=[b"fuzz"] * chance.randrange(1, 5), compression=chance.randrange(5)))
+            chance.choice(MUTATIONS)(chance, data)
+            before = wire.offset(KEPT_TOPIC)
+            answer = wire.produce(KEPT_TOPIC, bytes(data))
+            grown = wire.offset(KEPT_TOPIC) - before
+            if answer.error_code == NONE:
+                # Only bytes outside the checksum can have changed: the offset, the epoch, what lies behind the batch.
+                assert grown == field(bytes(data), "count"), data.hex()
+            else:
+                assert grown == 0, data.hex()
+        found = records_of(wire.fetch(KEPT_TOPIC, partition_bytes_max=50 << 20).records)
+
+    assert {value for _, _, value in found} <= {b"fuzz"}
+    assert [offset for offset, _, _ in found] == list(range(len(found)))
