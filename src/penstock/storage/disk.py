@@ -122,19 +122,25 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
         disk.sync_directory(os.path.dirname(path))
 
 
+class Descriptor(int):
+    """A file descriptor that is closed when nobody has it any more; also a bound call has it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        os.close(self)
+
+
 class RealFile:
     """A file of the operating system."""
 
     __slots__ = ("append", "fd", "pread")
 
     def __init__(self, fd: int) -> None:
-        self.fd = fd
+        self.fd = Descriptor(fd)
         # Bound once: the append of a batch is one call from Python into the kernel.
-        self.append: partial[int] = partial(os.write, fd)
-        self.pread: partial[bytes] = partial(os.pread, fd)
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+        self.append: partial[int] = partial(os.write, self.fd)
+        self.pread: partial[bytes] = partial(os.pread, self.fd)
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
         buffer = bytearray(size)

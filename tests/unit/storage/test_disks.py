@@ -96,12 +96,21 @@ def test_room_and_boot_can_be_asked_for(disk_and_path):
 def test_an_open_file_closes_when_nobody_refers_to_it(tmp_path):
     disk: Disk = RealDisk()
     file = disk.open(str(tmp_path / "x"), create=True)
-    fd = file.fileno()
+    fd = int(str(file.fileno()))
 
     del file
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_a_call_that_was_taken_from_a_file_keeps_it_open(disk_and_path):
+    disk, path = disk_and_path
+
+    assert disk.open(f"{path}/x", create=True).append(b"hello") == 5
+    pread = disk.open_read(f"{path}/x").pread
+
+    assert pread(5, 0) == b"hello"
 
 
 def test_a_power_cut_keeps_what_was_synced_and_some_of_the_rest():
