@@ -178,7 +178,7 @@ NodeEndpoint = tuple[int, str, int, str | None]
 
 
 def decode_fetch(data: Buffer, offset: int, version: int) -> FetchRequest:
-    """The request that fills ``data`` from ``offset`` to its end."""
+    """The request that begins at ``offset``; bytes to spare behind it are not looked at."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
@@ -217,7 +217,6 @@ def _read_request(reader: Reader, version: int) -> FetchRequest:
         rack_id,
     )
     _read_request_tags(reader, request, version)
-    reader.finish()
     return request
 
 

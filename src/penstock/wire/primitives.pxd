@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 cdef int64_t _BIT_32
 cdef int64_t _BITS_32
+cdef int VARINT_BYTES_MAX
 
 
 cdef class Reader:
@@ -18,17 +19,15 @@ cdef class Reader:
     @cython.locals(value=int)
     cpdef int int8(self) except? -77
     cpdef bint boolean(self) except? -1
-    @cython.locals(value=int)
+    @cython.locals(pos=Py_ssize_t, value=int)
     cpdef int int16(self) except? -77
     @cython.locals(pos=Py_ssize_t)
     cpdef int uint16(self) except? -1
-    @cython.locals(value=int64_t)
+    @cython.locals(pos=Py_ssize_t, high=int64_t, value=int64_t)
     cpdef int64_t int32(self) except? -77
-    @cython.locals(pos=Py_ssize_t, high=int64_t)
-    cpdef int64_t uint32(self) except? -1
-    @cython.locals(high=int64_t)
+    @cython.locals(high=int64_t, low=int64_t)
     cpdef int64_t int64(self) except? -77
-    @cython.locals(value=int64_t, byte=int64_t, shift=int)
+    @cython.locals(pos=Py_ssize_t, value=int64_t, byte=int64_t, place=int)
     cpdef int64_t varint(self) except? -1
     cpdef bint present(self) except? -1
     cpdef int64_t string_length(self) except? -77
@@ -46,7 +45,6 @@ cdef class Reader:
     @cython.locals(start=Py_ssize_t)
     cpdef uuid(self)
     cpdef skip_tags(self)
-    cpdef finish(self)
 
 
 cdef class FlexibleReader(Reader):

@@ -87,7 +87,7 @@ NodeEndpoint = tuple[int, str, int, str | None]
 
 
 def decode_produce(data: Buffer, offset: int, version: int) -> ProduceRequest:
-    """The request that fills ``data`` from ``offset`` to its end."""
+    """The request that begins at ``offset``; bytes to spare behind it are not looked at."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
@@ -123,7 +123,6 @@ def _read_request(reader: Reader, view: memoryview, version: int) -> ProduceRequ
         reader.skip_tags()
         topics.append((name, topic_id, partitions))
     reader.skip_tags()
-    reader.finish()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

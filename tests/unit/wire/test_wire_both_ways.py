@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_the_same_tests_pass_from_source() -> None:
     ]
     tests += [protocol / "test_codec_oracles.py", protocol / "test_codec_robustness.py"]
     check = "from penstock.wire import build; assert not any(build.compiled_modules().values())"
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
 
     plain = subprocess.run([sys.executable, "-c", f"import source_only; {check}"], env=environment, check=False)
     ran = subprocess.run(
@@ -54,3 +55,17 @@ def test_the_same_tests_pass_from_source() -> None:
 
     assert plain.returncode == 0
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
+
+
+@pytest.mark.parametrize("name", COMPILABLE)
+def test_a_compiled_module_is_not_older_than_its_source(name: str) -> None:
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    source = ROOT / "src" / Path(*name.split("."))
+
+    newest = max(source.with_suffix(suffix).stat().st_mtime for suffix in (".py", ".pxd"))
+
+    assert Path(spec.origin).stat().st_mtime >= newest or not compiled_modules()[name], (
+        f"{name} was changed after it was compiled: run python setup.py build_ext --inplace"
+    )
