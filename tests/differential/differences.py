@@ -239,11 +239,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Two batches for one partition in one request are both appended",
-        reason="Kafka keeps the last, drops the first and tells nobody. Here each is appended and answered.",
-        places=(Place(scenario="produce/the_same_partition_twice", field="*"),),
-    ),
-    Difference(
         title="Records whose offsets are out of order are refused",
         reason="Kafka counts them only. A reader that seeks inside such a batch would miss records.",
         places=(
