@@ -118,6 +118,7 @@ class Fetch:
                 bytes_min=min(request.bytes_min, bytes_max),
                 bytes_max=bytes_max,
                 read_committed=request.isolation_level == READ_COMMITTED,
+                replica=request.replica_id,
             ),
             session_id=request.session_id,
             epoch=request.session_epoch,
@@ -217,4 +218,5 @@ def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> Fetche
         log_start_offset=outcome.log_start,
         records=outcome.records,
         aborted=None if aborted is None else [(entry.producer_id, entry.first_offset) for entry in aborted],
+        diverging_epoch=outcome.diverging,
     )

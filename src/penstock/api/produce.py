@@ -15,13 +15,8 @@ from penstock.api.registry import Api, RequestContext
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
-    CorruptMessage,
     InvalidRequiredAcks,
     InvalidTopic,
-    KafkaStorageError,
-    MessageTooLarge,
-    NotLeaderOrFollower,
-    RecordListTooLarge,
     RequestTimedOut,
     UnknownTopicId,
 )
@@ -29,7 +24,6 @@ from penstock.model.topic import INTERNAL_TOPICS
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.hosts import Hosts
-from penstock.runtime.intake import NotOneBatch
 from penstock.runtime.outcomes import Appended
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
@@ -40,9 +34,6 @@ from penstock.wire.produce import (
     decode_produce,
     encode_produce_response,
 )
-
-UNPLACED = (CorruptMessage, KafkaStorageError, MessageTooLarge, NotLeaderOrFollower, NotOneBatch, RecordListTooLarge)
-"""Refusals that come before a batch has met its log, so that they say nothing about it."""
 
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
@@ -119,7 +110,7 @@ class Produce:
                         row.bytes_in += size
                         row.records_in += appended.end - appended.base_offset
                 except BrokerError as error:
-                    self._failed(result, error, host)
+                    self._failed(result, error)
                     known = self._hosts.name_of(topic_id if name is None else name)
                     if known is not None and self._hosts.topic(known) is not None:
                         self._traffic.row(known).produce_refused += 1
@@ -150,15 +141,14 @@ class Produce:
             return None
         return host.committed(appended.end) if acks == -1 else host.durable(appended.end)
 
-    def _failed(self, result: ProducedPartition, error: BaseException, host: PartitionHost | None = None) -> None:
+    def _failed(self, result: ProducedPartition, error: BaseException) -> None:
         """Say why nothing was written, and where the log starts if the log itself refused: a producer may need it."""
         result.error_code, _ = wire_error(error)
         result.error_message = str(error) or None
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
-        if host is not None and not isinstance(error, UNPLACED):
-            result.log_start_offset = host.state.log_start
-        if isinstance(error, BrokerError) and error.record_errors is not None:
-            result.record_errors = error.record_errors
+        if isinstance(error, BrokerError):
+            result.log_start_offset = error.log_start
+            result.record_errors = error.record_errors or ()
 
     def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceAnswer:
         topics: list[ProducedTopic] = []
@@ -183,7 +173,7 @@ class Produce:
                 if wait is not None:
                     waits.append((result, wait))
             except BrokerError as error:
-                self._failed(result, error, host)
+                self._failed(result, error)
         return self._reply(request, topics, waits)
 
     def _reply(

@@ -116,8 +116,8 @@ class Partition:
             raise NotLeaderOrFollower()
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a client that knows an older leader or a newer one than we do; a negative epoch knows nothing."""
-        if epoch == self.leader_epoch or epoch < 0:
+        """Refuse a client that knows an older leader, or a newer one than we do; -1 knows nothing and passes."""
+        if epoch == self.leader_epoch or epoch == NO_EPOCH:
             return
         if epoch < self.leader_epoch:
             raise FencedLeaderEpoch(

@@ -20,6 +20,7 @@ from penstock.core.fetch_session import (
     PartitionKey,
 )
 from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import NotLeaderOrFollower
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Fetched
 from penstock.runtime.purgatory import DelayedRead, PartitionWatch, Reader
@@ -36,6 +37,8 @@ class FetchLimits:
     bytes_min: int
     bytes_max: int
     read_committed: bool = False
+    replica: int = -1
+    """The broker that fetches to keep a copy; negative: a consumer."""
 
 
 class FetchJob:
@@ -241,13 +244,16 @@ class Fetches:
             partition.place = watch = PartitionWatch(host, partition, reader)
         host = watch.host
         state = host.state
+        if limits.replica >= 0 and limits.replica not in state.followers:
+            raise NotLeaderOrFollower()
         offset = partition.fetch_offset
         if (
             reader.session is not None
             and offset == (state.last_stable if limits.read_committed else state.high_watermark)
             and partition.high_watermark == state.high_watermark
             and partition.log_start == state.log_start
-            and partition.leader_epoch in (-1, state.leader_epoch)
+            and (partition.leader_epoch < 0 or partition.leader_epoch == state.leader_epoch)
+            and partition.fetched_epoch < 0
         ):
             watch.open()
             reader.session.settle(partition)
@@ -258,6 +264,7 @@ class Fetches:
             at_least_one=at_least_one,
             read_committed=limits.read_committed,
             leader_epoch=partition.leader_epoch,
+            fetched_epoch=partition.fetched_epoch,
         )
 
     def reader_of(self, session: FetchSession | None) -> Reader:

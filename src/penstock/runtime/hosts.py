@@ -322,7 +322,9 @@ class Hosts:
     def close(self) -> None:
         """Stop serving, and leave each log what its next opening wants to know."""
         for host in list(self.live()):
-            host.retire()
+            if host.gone is None:
+                host.note_committed()
+                host.leave(NotLeaderOrFollower())
         for tp, (producers, _) in self._replayed.items():
             log = self._store.get(tp)
             if log is not None:

@@ -71,10 +71,6 @@ CODECS = {
 }
 
 
-class NotOneBatch(InvalidRecord):
-    """A partition's records are not the one batch that a produce request carries for it."""
-
-
 class IntakeRules:
     """A topic's settings as the produce path wants them; one for all partitions of a topic."""
 
@@ -117,22 +113,31 @@ def one_batch(records: memoryview, version: int) -> memoryview:
     """The single batch that a partition's records must be. An incomplete one behind it is cut off, as Kafka does."""
     size = batch_size(records)
     if size is None:
-        raise NotOneBatch(f"Produce requests with version {version} must have at least one record batch per partition")
+        raise InvalidRecord(
+            f"Produce requests with version {version} must have at least one record batch per partition"
+        )
     if records[MAGIC_AT] != MAGIC:
-        raise NotOneBatch(
+        raise InvalidRecord(
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2"
         )
-    old = version < ZSTD_FROM_VERSION
-    if old and size >= HEADER_BYTES and records[ATTRIBUTES_AT + 1] & CODEC_MASK == compression.ZSTD:
-        raise UnsupportedCompressionType(
-            f"Produce requests with version {version} are not allowed to use ZStandard compression"
-        )
+    if version < ZSTD_FROM_VERSION and size >= HEADER_BYTES:
+        check_old_codec(records[ATTRIBUTES_AT + 1] & CODEC_MASK, version)
     if batch_size(records[size:]) is not None:
-        raise NotOneBatch(
+        raise InvalidRecord(
             f"Produce requests with version {version} are only allowed to contain exactly one record batch per "
             "partition"
         )
     return records[:size]
+
+
+def check_old_codec(codec: int, version: int) -> None:
+    """Requests older than zstd say which codec they use before anything else is looked at."""
+    if codec > compression.ZSTD:
+        raise UnknownServerError(f"Unknown compression type id: {codec}")
+    if codec == compression.ZSTD:
+        raise UnsupportedCompressionType(
+            f"Produce requests with version {version} are not allowed to use ZStandard compression"
+        )
 
 
 def batch_size(records: memoryview) -> int | None:
@@ -283,7 +288,7 @@ def check_records(
         times = columns(body, start, header)[2]
         stamps = [header.max_timestamp if dated else header.base_timestamp + delta for delta in times]
         refuse_dates(header, stamps, rules, now_ms)
-    return greatest
+    return max(greatest, NO_TIMESTAMP)
 
 
 def in_range(timestamp: int, rules: IntakeRules, now_ms: int) -> bool:

@@ -21,7 +21,7 @@ class Appended:
 class Fetched:
     """What a reader gets of a partition."""
 
-    __slots__ = ("aborted", "high_watermark", "last_stable", "log_start", "records")
+    __slots__ = ("aborted", "diverging", "high_watermark", "last_stable", "log_start", "records")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Fetched:
         last_stable: int,
         log_start: int,
         aborted: list[AbortedTxn] | None,
+        diverging: tuple[int, int] | None = None,
     ) -> None:
         self.records = records
         self.high_watermark = high_watermark
@@ -37,3 +38,5 @@ class Fetched:
         self.log_start = log_start
         self.aborted = aborted
         """Aborted transactions the reader has to skip; None where it did not ask for committed records only."""
+        self.diverging = diverging
+        """Epoch and end offset up to which the reader's history is this log's; None where all of it is."""

@@ -41,6 +41,7 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.topic import PartitionState
 from penstock.runtime.aborted import AbortedTxns
 from penstock.runtime.awaited import Awaited
+from penstock.runtime.divergence import divergence
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.intake import HEAVY_BYTES, LIGHT_RECORDS_BYTES_MAX, IntakeRules, TooHeavy, one_batch, screen
 from penstock.runtime.outcomes import Appended, Fetched
@@ -55,7 +56,6 @@ from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 VERSION_NEWEST = 13
 FLUSH_NEVER = 2**63
-
 unpack_header = HEADER.unpack_from
 make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 """A header without the check of its length that `_make` repeats."""
@@ -107,8 +107,7 @@ class PartitionHost:
         self.tp = tp
         self.topic_id = topic_id
         self.log = log
-        self.state = state
-        self.producers = producers
+        self.state, self.producers = state, producers
         self.gone: BrokerError | None = None
         """Why nobody is served here any more: the topic was deleted, the disk failed. Never taken back."""
         self.readable_bytes = 0
@@ -182,7 +181,7 @@ class PartitionHost:
                 if (
                     consecutive
                     and base_time + delta_max - delta_min == max_time
-                    and base_time != NO_TIMESTAMP
+                    and base_time > NO_TIMESTAMP
                     and now_ms - base_time <= rules.before_max_ms
                     and max_time - now_ms <= rules.after_max_ms
                 ):
@@ -196,12 +195,13 @@ class PartitionHost:
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
         if attributes & TRANSACTIONAL_FLAG and transactional_id is None and not internal:
             raise TransactionalIdAuthorizationFailed()
-        light = LIGHT_RECORDS_BYTES_MAX
         # What is worked at later is copied now: the request's buffer is the connection's.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
             return self._append_later(memoryview(bytearray(batch)), now_ms, internal)
         try:
-            sound, header = screen(batch, self._rules, now_ms, self.tp, internal=internal, records_bytes_max=light)
+            sound, header = screen(
+                batch, self._rules, now_ms, self.tp, internal=internal, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
+            )
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
@@ -349,8 +349,8 @@ class PartitionHost:
         self._awaiting_disk.reach(self.state.local_end)
 
     def _plan_flush(self) -> None:
-        messages = self.config.flush_messages
-        self._flush_at = 0 if self._group else min(self.log.recovery_point + messages, FLUSH_NEVER)
+        due = self.log.recovery_point + self.config.flush_messages
+        self._flush_at = 0 if self._group else min(due, FLUSH_NEVER)
 
     # Reading
 
@@ -362,13 +362,21 @@ class PartitionHost:
         at_least_one: bool,
         read_committed: bool = False,
         leader_epoch: int = -1,
+        fetched_epoch: int = -1,
     ) -> Fetched:
-        """Whole batches from the one that holds `offset`, as far as the reader may see."""
+        """Whole batches from the one that holds `offset`, as far as the reader may see.
+
+        `leader_epoch` is the reader's idea of who leads, `fetched_epoch` that of the last batch it has; negative: none.
+        """
         state = self.state
-        if leader_epoch != state.leader_epoch:
+        if leader_epoch != state.leader_epoch and leader_epoch >= 0:
             state.check_epoch(leader_epoch)
         if not state.leads:
             raise self._refusal()
+        if fetched_epoch >= 0:
+            left = divergence(self.log, state, offset, fetched_epoch)
+            if left is not None:
+                return Fetched(b"", state.high_watermark, state.last_stable, state.log_start, None, left)
         end = state.last_stable if read_committed else state.high_watermark
         aborted: list[AbortedTxn] | None = None
         records: FileSlice | bytes = b""
@@ -443,8 +451,7 @@ class PartitionHost:
 
     def configure(self, config: TopicConfig, rules: IntakeRules) -> None:
         """Take on a topic's settings, also while in use."""
-        self.config = config
-        self._rules = rules
+        self.config, self._rules = config, rules
         state = self.state
         state.in_sync_min = config.min_insync_replicas
         self.log.config = config
@@ -466,12 +473,6 @@ class PartitionHost:
             self._awaiting_commit.fail(NotLeaderOrFollower())
             self._awaiting_disk.fail(NotLeaderOrFollower())
             self._stir()
-
-    def retire(self) -> None:
-        """The broker stops: leave the log what its next opening wants to know, and let whoever waits go."""
-        if self.gone is None:
-            self.note_committed()
-            self.leave(NotLeaderOrFollower())
 
     def snapshot(self, now_ms: int) -> None:
         """Keep the producers as they are, so that a start replays only what comes after."""

@@ -76,7 +76,7 @@ def test_a_wrong_checksum_is_corrupt() -> None:
 def test_nothing_and_less_than_a_batch_are_invalid() -> None:
     whole = batch(b"a" * 100)
     for cut in (0, 5, 11, 16, 17, 40, 61, len(whole) - 1):
-        refused(whole[:cut], NotOneBatch)
+        refused(whole[:cut], InvalidRecord)
     rig = Rig(topic())
     with pytest.raises(InvalidRecord):
         rig.host().append(None, NOW_MS)
@@ -100,7 +100,7 @@ def test_a_length_shorter_than_its_header_is_corrupt() -> None:
 def test_old_messages_are_invalid(magic: int) -> None:
     data = batch(b"a")
     data[16] = magic
-    refused(data, NotOneBatch)
+    refused(data, InvalidRecord)
 
 
 @pytest.mark.parametrize(("magic", "said"), [(3, "3"), (255, "-1"), (128, "-128")])
@@ -111,7 +111,7 @@ def test_unheard_of_messages_are_corrupt(magic: int, said: str) -> None:
 
 
 def test_two_batches_are_invalid_and_a_torn_second_one_is_cut_off() -> None:
-    refused(batch(b"a") + batch(b"b"), NotOneBatch)
+    refused(batch(b"a") + batch(b"b"), InvalidRecord)
 
     for tail in (b"x", bytes(11), (batch(b"b") + batch(b"c"))[:40]):
         _, header, found = stored(batch(b"a") + tail)
