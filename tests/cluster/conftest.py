@@ -1,0 +1,30 @@
+"""Fixtures of the tests in which real brokers have bad days."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from protocol.under_test import configure, skip_what_is_ours_alone, start_broker
+
+__all__ = ["chance", "start_broker"]
+
+SEED_VARIABLE = "PENSTOCK_TEST_SEED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    configure(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skip_what_is_ours_alone(items)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Chance for the moments of kills. A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+    seed = int(os.environ.get(SEED_VARIABLE, 0)) or random.SystemRandom().getrandbits(32)
+    print(f"{SEED_VARIABLE}={seed}")
+    return random.Random(seed)

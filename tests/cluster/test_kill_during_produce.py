@@ -1,0 +1,154 @@
+"""kill -9 at random moments: what was acknowledged is there, where it was said to be, and once if it was to be once."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import pytest
+from cluster.histories import (
+    Follower,
+    NumberedProducer,
+    check_in_order,
+    check_nothing_is_doubled,
+    check_nothing_is_lost,
+    check_readers_saw_the_log,
+    numbers_by_offset,
+    read_all,
+)
+
+from protocol.topics import create_topic, wait_until
+
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 50))
+PROGRESS_SECONDS_MAX = 60.0
+
+
+def kill_at_random_moments(broker: Any, chance: random.Random, producers: list[NumberedProducer], kills: int) -> None:
+    """Kill the broker again and again, each time after every producer got some way further."""
+    for _ in range(kills):
+        goals = [len(producer.history.offsets) + chance.randrange(1, 300) for producer in producers]
+        wait_until(
+            lambda: all(
+                len(producer.history.offsets) >= goal for producer, goal in zip(producers, goals, strict=True)  # noqa: B023
+            ),
+            what="progress after a restart",
+            seconds_max=PROGRESS_SECONDS_MAX,
+        )
+        time.sleep(chance.random() * 0.03)
+        broker.kill()
+        broker.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("flush", ["os", pytest.param("group", marks=pytest.mark.penstock_only)])
+def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
+    start_broker: Any, chance: random.Random, flush: str
+) -> None:
+    broker = start_broker()
+    configs = {"segment.bytes": "1048576", **({"flush": "group"} if flush == "group" else {})}
+    kinds = {
+        "once": {"enable.idempotence": True},
+        "at-least-once": {"acks": "1", "enable.idempotence": False},
+        "squeezed": {"enable.idempotence": True, "compression.type": "lz4", "batch.num.messages": 20},
+    }
+    for name in kinds:
+        create_topic(broker.bootstrap, name, configs=configs)
+    producers = [NumberedProducer(broker.bootstrap, name, **settings) for name, settings in kinds.items()]
+    followers = {name: Follower(broker.bootstrap, name) for name in kinds}
+    for thread in (*producers, *followers.values()):
+        thread.start()
+
+    try:
+        kill_at_random_moments(broker, chance, producers, KILLS if flush == "os" else KILLS // 4)
+    finally:
+        histories = [producer.finish() for producer in producers]
+        seen = {name: follower.finish() for name, follower in followers.items()}
+
+    for history in histories:
+        assert not history.refused, history.refused[:3]
+        log = numbers_by_offset(read_all(broker.bootstrap, history.topic))
+        check_nothing_is_lost(history, log)
+        check_readers_saw_the_log(seen[history.topic], log)
+        assert set(log.values()) == set(range(history.sent))
+        assert sorted(log) == list(range(len(log))), "offsets have holes"
+        if history.topic != "at-least-once":
+            check_nothing_is_doubled(log)
+            check_in_order(log)
+    check_a_clean_restart_changes_nothing(broker, [history.topic for history in histories])
+
+
+def check_a_clean_restart_changes_nothing(broker: Any, topics: list[str]) -> None:
+    before = {topic: numbers_by_offset(read_all(broker.bootstrap, topic)) for topic in topics}
+    broker.restart()
+    assert {topic: numbers_by_offset(read_all(broker.bootstrap, topic)) for topic in topics} == before
+
+
+@pytest.mark.slow
+def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: Any, chance: random.Random) -> None:
+    broker = start_broker()
+    create_topic(broker.bootstrap, "once", configs={"segment.bytes": "1048576"})
+    producer = NumberedProducer(broker.bootstrap, "once", **{"enable.idempotence": True})
+    producer.start()
+
+    try:
+        for _ in range(5):
+            kill_at_random_moments(broker, chance, [producer], 1)
+            broker.kill()
+            for _ in range(3):
+                # Not waiting until it serves: it dies somewhere in its start.
+                start_and_kill(broker, after_seconds=chance.random() * 0.4)
+            broker.start()
+    finally:
+        history = producer.finish()
+
+    log = numbers_by_offset(read_all(broker.bootstrap, "once"))
+    check_nothing_is_lost(history, log)
+    check_nothing_is_doubled(log)
+    check_in_order(log)
+
+
+def start_and_kill(broker: Any, *, after_seconds: float) -> None:
+    from penstock.testing.processes import Child
+
+    child = Child(broker.command, log=broker.log)
+    time.sleep(after_seconds)
+    child.kill()
+
+
+def test_after_a_clean_stop_everything_is_as_it_was(start_broker: Any) -> None:
+    broker = start_broker()
+    create_topic(broker.bootstrap, "kept", partitions=3, configs={"retention.ms": "12345678"})
+    producer = NumberedProducer(broker.bootstrap, "kept", **{"enable.idempotence": True})
+    producer.start()
+    wait_until(lambda: len(producer.history.offsets) > 2000, what="progress")
+    history = producer.finish()
+    before = numbers_by_offset(read_all(broker.bootstrap, "kept"))
+
+    broker.restart()
+
+    assert numbers_by_offset(read_all(broker.bootstrap, "kept")) == before
+    check_nothing_is_lost(history, before)
+    again = NumberedProducer(broker.bootstrap, "kept", **{"enable.idempotence": True})
+    again.start()
+    wait_until(lambda: len(again.history.offsets) > 10, what="new messages")
+    assert min(again.finish().offsets.values()) == len(before)
+
+
+def test_a_producer_goes_on_with_its_sequence_after_a_clean_restart(start_broker: Any) -> None:
+    broker = start_broker()
+    create_topic(broker.bootstrap, "once")
+    producer = NumberedProducer(broker.bootstrap, "once", **{"enable.idempotence": True})
+    producer.start()
+
+    for _ in range(3):
+        goal = len(producer.history.offsets) + 500
+        wait_until(lambda: len(producer.history.offsets) >= goal, what="progress")  # noqa: B023
+        broker.restart()
+    history = producer.finish()
+
+    log = numbers_by_offset(read_all(broker.bootstrap, "once"))
+    assert not history.refused
+    assert [log[offset] for offset in sorted(log)] == list(range(history.sent))
