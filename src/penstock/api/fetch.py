@@ -14,7 +14,12 @@ from penstock.api.registry import Api, RequestContext
 from penstock.core.fetch_session import NO_SESSION, FetchPartition
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import KafkaStorageError, UnknownServerError
+from penstock.model.generated_errors import (
+    KafkaStorageError,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from penstock.net.reply import Buffer, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
@@ -209,7 +214,9 @@ def by_topic(told: list[Told]) -> list[FetchedTopic]:
 
 def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
     if isinstance(outcome, BrokerError):
-        return FetchedPartition(partition.partition, error_code=outcome.code, aborted=())
+        # Kafka says "none" where there is no such partition, and nothing where reading it failed.
+        aborted_of_none = () if isinstance(outcome, UnknownTopicOrPartition | UnknownTopicId) else None
+        return FetchedPartition(partition.partition, error_code=outcome.code, aborted=aborted_of_none)
     aborted = outcome.aborted
     return FetchedPartition(
         partition.partition,
