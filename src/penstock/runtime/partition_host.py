@@ -364,10 +364,7 @@ class PartitionHost:
         leader_epoch: int = -1,
         fetched_epoch: int = -1,
     ) -> Fetched:
-        """Whole batches from the one that holds `offset`, as far as the reader may see.
-
-        `leader_epoch` is the reader's idea of who leads, `fetched_epoch` that of the last batch it has; negative: none.
-        """
+        """Whole batches from the one that holds `offset`, as far as the reader may see. Epochs below 0 ask no check."""
         state = self.state
         if leader_epoch != state.leader_epoch and leader_epoch >= 0:
             state.check_epoch(leader_epoch)
@@ -457,7 +454,10 @@ class PartitionHost:
         self.log.config = config
         self._group = config.flush == "group"
         self._plan_flush()
-        if not self._group and state.local_end < state.log_end:
+        if self._group and self.log.is_dirty:
+            # Written before the topic asked for the disk, or found after a crash.
+            self._flushes.want(self)
+        elif not self._group and state.local_end < state.log_end:
             # What waited for the disk no longer does.
             if state.appended(state.log_end):
                 self._committed_more()

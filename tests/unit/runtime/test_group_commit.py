@@ -131,6 +131,24 @@ def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> N
     asyncio.run(run())
 
 
+def test_what_was_written_before_is_flushed_when_a_topic_begins_to_ask_for_the_disk_and_after_a_crash() -> None:
+    before, after = topic(configs={}), topic(configs=GROUP)
+    rig = Rig(before)
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+    assert host.log.is_dirty
+
+    rig.change(before, after)
+    assert rig.flush() == 1
+    assert not host.log.is_dirty
+
+    rig.append(host, batch(b"b"))
+    again = Rig(after, disk=rig.stop(clean=False))
+    assert values(again.host()) == [b"a", b"b"]
+    assert again.flush() == 1
+    assert not again.host().log.is_dirty
+
+
 def test_flush_messages_asks_for_a_flush_every_so_many_records() -> None:
     rig = Rig(topic(configs={"flush.messages": "3"}))
     host = rig.host()
