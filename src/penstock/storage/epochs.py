@@ -16,7 +16,7 @@ NO_OFFSET = -1
 class LeaderEpochs:
     """Epochs and their start offsets, both strictly rising."""
 
-    __slots__ = ("_epochs", "_starts", "changed", "latest")
+    __slots__ = ("_epochs", "_starts", "changed", "latest", "saves", "saves_synced")
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
@@ -24,6 +24,9 @@ class LeaderEpochs:
         self.latest = NO_EPOCH
         self.changed = False
         """Whether the file lags behind."""
+        self.saves = 0
+        """How often the file was written, and how many of those are on the disk."""
+        self.saves_synced = 0
 
     def __len__(self) -> int:
         return len(self._epochs)
@@ -95,6 +98,9 @@ class LeaderEpochs:
     def save(self, disk: Disk, path: str, *, sync: bool) -> None:
         write_lines(disk, path, (f"{epoch} {start}" for epoch, start in self.entries()), sync=sync)
         self.changed = False
+        self.saves += 1
+        if sync:
+            self.saves_synced = self.saves
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> "LeaderEpochs":

@@ -21,6 +21,8 @@ class FlushJob:
     new: tuple[Segment, ...]
     """Segments whose names have to reach the disk too."""
 
+    epochs_saves: int | None
+    """How often the leader epochs had been saved, when the last of that is not on the disk yet."""
     truncations: int
     """How often the log had been cut when the flush began."""
     home: str | None
@@ -35,7 +37,7 @@ class FlushJob:
                     # Retention was faster; what nobody can read need not be on the disk.
                     continue
             file.sync()
-        if self.new:
+        if self.new or self.epochs_saves is not None:
             self.disk.sync_directory(self.path)
         if self.home is not None:
             self.disk.sync_directory(self.home)

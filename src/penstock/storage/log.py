@@ -383,6 +383,9 @@ class Log(SegmentedLog):
         files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
         if not self.entry_synced:
             files.append(f"{self.path}/{PARTITION_METADATA}")
+        epochs = self.epochs
+        if epochs.saves > epochs.saves_synced:
+            files.append(f"{self.path}/{EPOCHS}")
         new = tuple(segment for segment in dirty if not segment.entry_synced)
         return FlushJob(
             disk=self.directory.disk,
@@ -391,6 +394,7 @@ class Log(SegmentedLog):
             files=tuple(files),
             new=new,
             home=None if self.entry_synced else self.directory.path,
+            epochs_saves=epochs.saves if epochs.saves > epochs.saves_synced else None,
             truncations=self.truncations,
         )
 
@@ -401,6 +405,8 @@ class Log(SegmentedLog):
         for segment in job.new:
             segment.entry_synced = True
         self.entry_synced = True
+        if job.epochs_saves is not None:
+            self.epochs.saves_synced = job.epochs_saves
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.end)
 

@@ -73,6 +73,19 @@ def test_logs_are_found_again_after_an_unclean_stop(power):
     assert len(read_all(again.get(B))) == 3
 
 
+def test_a_new_log_that_was_flushed_survives_a_power_cut():
+    for seed in range(20):
+        disk = MemDisk()
+        store = filled(disk)
+        store.get(A).flush()
+        disk.crash(Seeded(seed))
+
+        log = store_on(disk).get(A)
+
+        assert log is not None
+        assert (log.topic_id, log.log_end, log.epochs.entries()) == (ID, 3, [(0, 0)])
+
+
 def test_a_stop_is_unclean_from_the_first_moment_after_a_start():
     disk = MemDisk()
     filled(disk).close()
