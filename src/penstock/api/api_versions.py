@@ -34,8 +34,11 @@ class ApiVersions:
         return gen.Response(api_keys=self._rows())
 
     def unsupported(self) -> gen.Response:
-        """The answer to a version from the future, in the oldest encoding, which every client reads."""
-        return gen.Response(error_code=UnsupportedVersion.code, api_keys=self._rows())
+        """The answer to a version from the future, in the oldest encoding: which versions of this request are known."""
+        return gen.Response(
+            error_code=UnsupportedVersion.code,
+            api_keys=[row for row in self._rows() if row.api_key == gen.API_KEY],
+        )
 
     def _rows(self) -> list[gen.ApiVersion]:
         return [gen.ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in self._advertised()]

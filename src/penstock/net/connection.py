@@ -412,7 +412,7 @@ class Connection:
     def overdue(self, now_s: float) -> str | None:
         """Why this connection should be closed, if it should. Called from time to time."""
         if self._held or self._muted or self._slots:
-            return None
+            return self._vanished()
         limits = self._limits
         if self._frame_began_s and now_s - self._frame_began_s > limits.frame_s:
             return f"a frame did not arrive whole within {limits.frame_s:g} s"
@@ -425,6 +425,15 @@ class Connection:
             self._buffer = bytearray(BUFFER_BYTES)
             self._view = memoryview(self._buffer)
         return None
+
+    def _vanished(self) -> str | None:
+        """A peer that resets while its answer waits may go unnoticed: some loops report an error only to a reader."""
+        try:
+            return None if self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else "the peer closed"
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            return f"receive failed: {error.strerror}"
 
     def close(self, reason: str) -> None:
         """Let go of the socket and of every answer still waited for. Closing twice is closing once."""

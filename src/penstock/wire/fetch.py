@@ -217,6 +217,7 @@ def _read_request(reader: Reader, version: int) -> FetchRequest:
         rack_id,
     )
     _read_request_tags(reader, request, version)
+    reader.finish()
     return request
 
 

@@ -45,6 +45,7 @@ cdef class Reader:
     @cython.locals(start=Py_ssize_t)
     cpdef uuid(self)
     cpdef skip_tags(self)
+    cpdef finish(self)
 
 
 cdef class FlexibleReader(Reader):

@@ -255,6 +255,11 @@ class Reader:
     def skip_tags(self) -> None:
         """Step over the tagged fields of a struct that has none it knows."""
 
+    def finish(self) -> None:
+        """A message that was read may not have passed the end; what follows it is not looked at."""
+        if self.pos > self.end:
+            raise Malformed(f"the message passes the end by {self.pos - self.end} bytes")
+
 
 class FlexibleReader(Reader):
     """Reads the encoding with compact lengths and tagged fields."""
@@ -450,6 +455,7 @@ def decode(read: Callable[[Reader, int], M], data: Buffer, offset: int, version:
         message = read(reader, version)
     except UnicodeDecodeError as error:
         raise Malformed(f"{error} before {reader.pos} of {reader.end}") from error
+    reader.finish()
     return message
 
 

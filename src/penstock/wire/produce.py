@@ -123,6 +123,7 @@ def _read_request(reader: Reader, view: memoryview, version: int) -> ProduceRequ
         reader.skip_tags()
         topics.append((name, topic_id, partitions))
     reader.skip_tags()
+    reader.finish()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
