@@ -240,8 +240,8 @@ def apis_page() -> str:
         "APIs",
         "The requests a broker answers, from the handlers' own declarations. *Compared* are the versions whose answers "
         "tests/differential compares field by field with those recorded from Apache Kafka, and in how many scenarios. "
-        "*Clients* are the modules of tests/protocol whose clients were seen to send the request, with the versions "
-        "they chose, as counted by the broker's own metrics.",
+        "*Clients* are the modules of tests/protocol that were seen to send the request, the making of their topics "
+        "included, with the versions that their clients chose, as counted by the broker's own metrics.",
         table(
             ("key", "API", "versions", "compared", "clients"),
             (

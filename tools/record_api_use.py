@@ -70,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         use = requests_of(module)
         if use:
             seen[module.stem] = use
-    API_USE.write_text(json.dumps(dict(sorted(seen.items())), indent=1) + "\n")
+    lines = [f"{json.dumps(module)}: {json.dumps(use)}" for module, use in sorted(seen.items())]
+    API_USE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"written: {API_USE.relative_to(ROOT)}")
     return 0
 

@@ -215,6 +215,8 @@ def test_benchmarks_measure_and_count(cli: Cli) -> None:
 
 
 def test_the_segments_of_the_broker_are_dumped_and_verified(cli: Cli, broker: Broker) -> None:
+    if not hasattr(broker, "data"):
+        pytest.skip("the files of this broker are not here")
     cli.out("topic", "create", "disk", "-p", "1")
     cli.out("produce", "disk", "-v", "on disk")
     directory = next(broker.data.rglob("disk-0"))
