@@ -132,11 +132,10 @@ class Dispatcher:
             raise CloseConnection(f"the answer to {api.name} v{version} cannot be encoded") from error
         # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
-        if type(body) is bytes:
+        if isinstance(body, bytes):
             if flexible:
                 return [PREFIX_FLEXIBLE.pack(5 + len(body), context.correlation_id, 0) + body]
             return [PREFIX.pack(4 + len(body), context.correlation_id) + body]
-        assert isinstance(body, list)
         length = sum(map(len, body))
         if flexible:
             body.insert(0, PREFIX_FLEXIBLE.pack(5 + length, context.correlation_id, 0))

@@ -15,7 +15,9 @@ from penstock.core.fetch_session import NO_SESSION, FetchPartition
 from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
+    FencedLeaderEpoch,
     KafkaStorageError,
+    NotLeaderOrFollower,
     UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -30,6 +32,7 @@ from penstock.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, de
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 TOPIC_IDS_FROM = 13
+LEADERS_FROM = 16
 COPY_BYTES_MAX = 16 * 1024
 """Up to this size records are copied into the answer: one system call less than sending them from the file."""
 
@@ -78,7 +81,7 @@ class Fetch:
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchAnswer | Pending:
         if request.isolation_level not in ISOLATION_LEVELS:
-            return FetchAnswer([], error_code=UnknownServerError.code)
+            return refused(request, context.api_version, UnknownServerError())
         try:
             job = self._begin(context, request)
         except BrokerError as error:
@@ -175,7 +178,21 @@ class Fetch:
                 name = self._fetches.hosts.name_of(partition.topic)
                 if name is not None:
                     self._traffic.row(name).bytes_out += len(outcome.records)
-        return FetchAnswer(by_topic(told), session_id=session_id)
+        topics = by_topic(told)
+        if context.api_version >= LEADERS_FROM:
+            self._name_leaders(told, topics)
+        return FetchAnswer(topics, session_id=session_id)
+
+    def _name_leaders(self, told: list[Told], topics: list[FetchedTopic]) -> None:
+        """Tell a reader that came to the wrong broker who leads, which saves it asking."""
+        answered = (found for _, _, partitions in topics for found in partitions)
+        for (partition, outcome), found in zip(told, answered, strict=True):
+            if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
+                name = self._fetches.hosts.name_of(partition.topic)
+                topic = None if name is None else self._fetches.hosts.topic(name)
+                if topic is not None and partition.partition < len(topic.partitions):
+                    state = topic.partitions[partition.partition]
+                    found.current_leader = (state.leader, state.leader_epoch)
 
     def _is_throttled(self, context: RequestContext, bytes_read: int) -> bool:
         fetch = self._quotas.fetch
@@ -196,6 +213,17 @@ def fail_cold(job: FetchJob, failure: BaseException) -> None:
         else (partition, outcome)
         for partition, outcome in job.results
     ]
+
+
+def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchAnswer:
+    """Fail a request as a whole; older versions also say it of every partition."""
+    topics: list[FetchedTopic] = []
+    if version < TOPIC_IDS_FROM:
+        topics = [
+            (name, None, [FetchedPartition(item.index, error_code=error.code, aborted=()) for item in items])
+            for name, _, items in request.topics
+        ]
+    return FetchAnswer(topics, error_code=error.code)
 
 
 def by_topic(told: list[Told]) -> list[FetchedTopic]:
