@@ -26,7 +26,7 @@ from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_n
 from penstock.storage.pace import Pace
 from penstock.storage.segment import Segment
 from penstock.storage.segment_files import mark_deleted, mark_gaps
-from penstock.storage.segment_writer import SegmentWriter
+from penstock.storage.segment_writer import SegmentWriter, discard_swap
 from penstock.storage.settings import LogSettings
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
@@ -90,6 +90,8 @@ class Compaction:
         self._pace = pace
         self._mapped_to = dirty_from
         self._txns = CleanedTxns([])
+        self._unswapped: Cleaned | None = None
+        """Ready, and not in its place yet."""
 
     # Off the loop
 
@@ -173,7 +175,8 @@ class Compaction:
                 writer.discard()
             raise
         self.totals.bytes_written += cleaned.size
-        return Cleaned(cleaned, tuple(segment.base for segment in group))
+        self._unswapped = Cleaned(cleaned, tuple(segment.base for segment in group))
+        return self._unswapped
 
     def _clean_batch(self, batch: BatchAt, writer: SegmentWriter) -> None:
         header = batch.header
@@ -263,6 +266,7 @@ class Compaction:
         new = Segment(cleaned.segment.base, cleaned.segment.size, cleaned.segment.modified_ms)
         new.max_timestamp = cleaned.segment.max_timestamp
         new.max_timestamp_offset = cleaned.segment.max_timestamp_offset
+        self._unswapped = None
         log.size_bytes += new.size - sum(segment.size for segment in old)
         log.segments[first : first + len(old)] = [new]
 
@@ -280,9 +284,18 @@ class Compaction:
         self.finish(log)
 
     def abandon(self, log: Log) -> None:
-        """The pass was given up; groups that were swapped stay, and the next pass begins where this one did."""
-        if log.cleaning is self:
-            log.cleaning = None
+        """The pass was given up; groups that were swapped stay, and the next pass begins where this one did.
+
+        A group that is ready is thrown away: at the next start it would replace segments that have changed since.
+        """
+        if log.cleaning is not self:
+            return
+        log.cleaning = None
+        if self._unswapped is not None and log.directory.offline is None:
+            try:
+                discard_swap(log.directory.disk, log.path, self._unswapped.segment.base)
+            except OSError as error:
+                log.directory.failed(error, f"giving up a compaction of {log.tp}")
 
 
 def is_abort(batch: BatchAt) -> bool:

@@ -28,6 +28,8 @@ In a log without it, a batch that does not begin where its predecessor ended is 
 
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"
+STRAY_DIRECTORY = "-stray"
+"""A second copy of a log, set aside and kept for an operator."""
 SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 OFFSET_NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
@@ -51,7 +53,7 @@ def partition_name(tp: TopicPartition) -> str:
 
 def parse_partition_name(name: str) -> TopicPartition | None:
     """Which partition a directory holds; None for one that is being deleted, moved, or is not ours."""
-    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY)):
+    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY)):
         return None
     found = PARTITION_NAME.fullmatch(name)
     return TopicPartition(found[1], int(found[2])) if found else None

@@ -90,7 +90,12 @@ class SegmentWriter:
         )
 
     def discard(self) -> None:
-        """Remove what there is; the log is as it was. The log's own file goes first, so that no half looks whole."""
-        for suffix in (SWAP, CLEANED):
-            for kind in SEGMENT_FILES:
-                unlink_if_there(self._disk, self._path(kind, suffix))
+        """Remove what there is; the log is as it was."""
+        discard_swap(self._disk, self._directory, self.base)
+
+
+def discard_swap(disk: Disk, directory: str, base: int) -> None:
+    """Remove a segment that was written aside. Its log goes first, so that what is left does not look whole."""
+    for suffix in (SWAP, CLEANED):
+        for kind in SEGMENT_FILES:
+            unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}{suffix}")

@@ -21,11 +21,11 @@ from penstock.storage.time_index import TimeIndex
 
 
 class Cleaning(Protocol):
-    """A compaction under way."""
+    """A compaction under way, or a move to another directory."""
 
     @property
     def end(self) -> int:
-        """It reads and replaces nothing at or beyond this offset."""
+        """It reads and replaces nothing at or beyond this offset, so that the log may be cut there."""
         ...
 
 
@@ -96,7 +96,7 @@ class SegmentedLog:
         self.cleaned_to = 0
         """Below it, compaction has left one record per key."""
         self.cleaning: Cleaning | None = None
-        """The compaction under way, if any: its segments are left alone meanwhile."""
+        """The compaction or the move under way, if any: segments are left alone meanwhile."""
         self.oldest_ms = NO_TIMESTAMP
         """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
         self.segments: list[Segment] = []

@@ -27,6 +27,7 @@ from penstock.storage.names import (
     DELETE_DIRECTORY,
     FUTURE_DIRECTORY,
     PARTITION_METADATA,
+    STRAY_DIRECTORY,
     marked_name,
     parse_partition_name,
     partition_name,
@@ -146,13 +147,24 @@ class LogStore:
                 raise
             return
         for log in logs:
-            other = self._logs.get(log.tp)
-            if other is not None:
-                raise StartRefused(
-                    f"{log.tp} is in two directories, {other.path} and {log.path}: keep one and move the other away."
-                )
-            self._logs[log.tp] = log
+            self._logs[log.tp] = self._settle(log, self._logs.get(log.tp))
         self._log.info("directory_loaded", path=directory.path, logs=len(logs), stop=stop.value)
+
+    def _settle(self, log: Log, other: Log | None) -> Log:
+        """Which of two directories holds a partition: a crash can leave both when a log was being moved."""
+        if other is None:
+            return log
+        if log.topic_id != other.topic_id:
+            raise StartRefused(
+                f"{log.tp} is in two directories with different topic ids, {other.path} and {log.path}: "
+                "move the one that is not wanted away."
+            )
+        keep, stray = (log, other) if log.log_end > other.log_end else (other, log)
+        stray.abandon()
+        aside = stray.directory.file(marked_name(stray.tp, STRAY_DIRECTORY, self._chance.uuid_bytes().hex()))
+        self._disk.rename(stray.path, aside)
+        self._log.warning("stray_copy", partition=str(log.tp), kept=keep.path, set_aside=aside)
+        return keep
 
     def _find(self, directory: LogDirectory, default: LogSettings, stop: Stop) -> list[Log]:
         summaries = self._read_summaries(directory) if stop is Stop.CLEAN else {}

@@ -421,6 +421,21 @@ def test_a_full_disk_leaves_the_log_as_it_was():
     keyed_log.check()
 
 
+def test_a_pass_that_is_given_up_leaves_nothing_that_a_start_would_swap_in():
+    disk = MemDisk()
+    keyed_log = prepared(disk)
+    due = compaction.plan(keyed_log.log, 0, stable=keyed_log.log.log_end, keys_max=1000)
+    assert due is not None
+    due.build_map()
+    due.clean(due.groups()[0])
+
+    due.abandon(keyed_log.log)
+
+    assert not [n for n in disk.list_directory(keyed_log.log.path) if n.endswith((".swap", ".cleaned"))]
+    keyed_log.step(("compact", 0, 1000))
+    keyed_log.check()
+
+
 def test_a_compacted_segment_is_indexed_like_an_appended_one():
     log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), "segment_bytes_effective": 100_000}))
     for at in range(400):

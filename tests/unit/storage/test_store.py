@@ -227,13 +227,29 @@ def test_a_directory_that_cannot_be_opened_leaves_the_others(tmp_path):
     assert store.create(A, ID, Settings()).directory.path == "/good"
 
 
-def test_a_log_in_two_directories_stops_the_start():
+def test_of_two_copies_of_a_log_the_longer_is_used_and_the_other_set_aside():
+    disk = MemDisk()
+    filled(disk, "/one").close()
+    store = store_on(disk, "/two")
+    for _ in range(5):
+        put(store.create(A, ID, Settings()) if store.get(A) is None else store.get(A), batch_of(b"two"))
+    store.close()
+
+    again = store_on(disk, "/one", "/two")
+
+    assert values_of(read_all(again.get(A))) == [b"two"] * 5
+    assert [name.endswith("-stray") for name in disk.list_directory("/one") if name.startswith("a-0")] == [True]
+    again.close()
+    assert len(store_on(disk, "/one", "/two")) == 2
+
+
+def test_two_topics_that_claim_one_partition_stop_the_start():
     disk = MemDisk()
     filled(disk, "/one").close()
     disk.make_directory("/two/a-0")
-    disk.write_file("/two/a-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+    disk.write_file("/two/a-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0OAA\n")
 
-    with pytest.raises(StartRefused, match="a-0 is in two directories"):
+    with pytest.raises(StartRefused, match="a-0 is in two directories with different topic ids"):
         store_on(disk, "/one", "/two")
 
 

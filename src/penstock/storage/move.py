@@ -1,0 +1,196 @@
+"""Moving a log to another directory while it is in use: copied off the loop, then switched over.
+
+The copy grows under a name that no start takes for a log. What was appended meanwhile is copied in further rounds; the
+last few bytes are copied at the switch, on the loop. Compaction and retention wait meanwhile, since they would change
+what is being copied.
+"""
+
+from dataclasses import dataclass
+
+from penstock.model.generated_errors import KafkaStorageError
+from penstock.storage.directories import LogDirectory
+from penstock.storage.disk import Disk
+from penstock.storage.log import Log
+from penstock.storage.names import (
+    DELETE_DIRECTORY,
+    EPOCHS,
+    FUTURE_DIRECTORY,
+    GAPS,
+    LOG,
+    PARTITION_METADATA,
+    QUARANTINED,
+    SEGMENT_FILES,
+    SNAPSHOT,
+    marked_name,
+    offset_name,
+    partition_name,
+)
+from penstock.storage.quarantine import write_whole
+from penstock.storage.trash import Trash
+
+SWITCH_BYTES_MAX = 1024 * 1024
+"""What may be missing at the switch: more is copied off the loop first."""
+
+COPY_BYTES = 1024 * 1024
+SIDE_FILES = (EPOCHS, PARTITION_METADATA, GAPS)
+
+Shape = tuple[tuple[int, int], ...]
+"""Base offset and size of every segment."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Move:
+    """A log on its way to another directory. `copy` runs off the loop; the rest on it."""
+
+    log: Log
+    target: LogDirectory
+    future: str
+    """Where the copy grows."""
+    wanted: Shape
+    """The segments to copy now."""
+    source: str
+    copied: Shape = ()
+    origin: LogDirectory | None = None
+    """Where the log was, once it is elsewhere."""
+
+    @property
+    def end(self) -> int:
+        """As a `Cleaning`: the end of the log may still be cut off, and is copied anew."""
+        return 0
+
+    @property
+    def disk(self) -> Disk:
+        return self.target.disk
+
+    def copy(self) -> None:
+        """Bring the copy up to what was wanted when this round began, and onto the disk."""
+        self.disk.make_directory(self.future)
+        have = dict(self.copied)
+        for base, size in self.wanted:
+            start = min(have.get(base, 0), size)
+            copy_range(self.disk, self._file(base, LOG), self._copy(base, LOG), start, size)
+            self.disk.open(self._copy(base, LOG)).sync()
+        self.copied = self.wanted
+        self.disk.sync_directory(self.future)
+
+    def _file(self, base: int, kind: str) -> str:
+        return f"{self.source}/{offset_name(base, kind)}"
+
+    def _copy(self, base: int, kind: str) -> str:
+        return f"{self.future}/{offset_name(base, kind)}"
+
+    def settle(self) -> None:
+        """After the switch: return when the copy, whole, is on the disk. Off the loop."""
+        path = self.target.file(partition_name(self.log.tp))
+        for name in self.disk.list_directory(path):
+            self.disk.open(f"{path}/{name}").sync()
+        self.disk.sync_directory(path)
+        self.disk.sync_directory(self.target.path)
+
+    def copy_sides(self) -> None:
+        """Copy the small files whole: indexes, snapshots, epochs, and what an operator may want."""
+        kept = {offset_name(base, kind) for base, _ in self.wanted for kind in SEGMENT_FILES if kind != LOG}
+        for name in self.disk.list_directory(self.source):
+            if name in kept or name in SIDE_FILES or name.endswith((SNAPSHOT, QUARANTINED)):
+                self.disk.write_file(f"{self.future}/{name}", self.disk.read_file(f"{self.source}/{name}"))
+
+
+def shape_of(log: Log) -> Shape:
+    if log.head is not None:
+        log.head.describe()
+    return tuple((segment.base, segment.size) for segment in log.segments)
+
+
+def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
+    """Start moving a log; its first round of copying is due. None while the log is being compacted: try again later."""
+    target.check()
+    log.open()
+    assert target is not log.directory, f"{log.tp} is in {target.path} already"
+    if log.cleaning is not None:
+        return None
+    move = Move(
+        log=log,
+        target=target,
+        future=target.file(marked_name(log.tp, FUTURE_DIRECTORY, unique)),
+        wanted=shape_of(log),
+        source=log.path,
+    )
+    log.cleaning = move
+    return move
+
+
+def try_switch(move: Move) -> bool:
+    """Make the copy the log when next to nothing is missing in it; otherwise another round of copying is due.
+
+    After the switch, `settle` is to run off the loop, and then `retire` on it.
+    """
+    log = move.log
+    assert log.cleaning is move, f"{log.tp} is not being moved by this"
+    have = dict(move.copied)
+    move.wanted = shape_of(log)
+    missing = sum(abs(size - have.get(base, 0)) for base, size in move.wanted)
+    if missing > SWITCH_BYTES_MAX:
+        return False
+    try:
+        switch(move)
+    except OSError as error:
+        raise move.target.failed(error, f"moving {log.tp} to {move.target.path}") from error
+    return True
+
+
+def switch(move: Move) -> None:
+    """The copy becomes the log.
+
+    The original stays until the copy is on the disk: a start takes the longer of the two.
+    """
+    log = move.log
+    flushed = min(log.recovery_point, log.log_end)
+    copied_to = dict(move.copied)
+    log.release()
+    for base in copied_to.keys() - dict(move.wanted).keys():
+        move.disk.unlink(f"{move.future}/{offset_name(base, LOG)}")
+    for base, size in move.wanted:
+        source, target = f"{move.source}/{offset_name(base, LOG)}", f"{move.future}/{offset_name(base, LOG)}"
+        copy_range(move.disk, source, target, min(copied_to.get(base, 0), size), size)
+    move.copy_sides()
+    log.abandon()
+    path = move.target.file(partition_name(log.tp))
+    move.disk.rename(move.future, path)
+    move.origin = log.directory
+    log.directory, log.path = move.target, path
+    log.cleaning = None
+    # Side files and the last bytes are not on the disk yet, nor is the new name.
+    log.entry_synced = False
+    log.recovery_point = min(flushed, log.segments[-1].base if log.segments else log.log_end)
+    for segment in log.segments:
+        segment.entry_synced = False
+
+
+def retire(move: Move, trash: Trash, unique: str) -> None:
+    """The copy has settled: the original goes."""
+    assert move.origin is not None, f"{move.log.tp} has not been moved"
+    old = move.origin.file(marked_name(move.log.tp, DELETE_DIRECTORY, unique))
+    try:
+        move.disk.rename(move.source, old)
+    except OSError as error:
+        raise move.origin.failed(error, f"removing what {move.log.tp} left behind") from error
+    trash.add(old, 0)
+
+
+def abandon_move(move: Move, trash: Trash) -> None:
+    """Give up: the log stays where it is, and what was copied goes."""
+    move.log.cleaning = None
+    trash.add(move.future, 0)
+
+
+def copy_range(disk: Disk, source: str, target: str, start: int, end: int) -> None:
+    """Append a range of one file to another."""
+    reader, writer = disk.open_read(source), disk.open(target, create=True)
+    if writer.size() != start:
+        writer.truncate(start)
+    while start < end:
+        data = reader.pread(min(COPY_BYTES, end - start), start)
+        if not data:
+            raise KafkaStorageError(f"{source} ended at {start}, before {end}")
+        write_whole(writer, memoryview(data))
+        start += len(data)
