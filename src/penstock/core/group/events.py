@@ -1,0 +1,76 @@
+"""What the coordinator of classic groups and committed offsets remembers: one value per record of `__consumer_offsets`.
+
+A record has a key, and the latest of a key counts; a value that ends in `Forgotten` is the tombstone of its key. The
+events of groups with the consumer protocol stand beside their group, in `consumer_events`.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+NO_LEADER_EPOCH = -1
+NO_EXPIRY_MS = -1
+"""The broker's own retention counts: the commit named none, as every commit since version 5."""
+
+NO_STATE_MS = -1
+"""Written by a broker so old that its records do not say since when a group is in its state."""
+
+
+class OffsetCommitted(NamedTuple):
+    """How far a group got in one partition; key (group, topic, partition). A tuple: one is made per commit."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY_MS
+    topic_id: TopicId = TOPIC_ID_ZERO
+
+
+class OffsetForgotten(NamedTuple):
+    """The group has no offset there any more."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberSaved:
+    """A member as its group's record has it: `subscription` is what it said under the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupSaved:
+    """A classic group as it came to rest: stable with these members and their work, or empty; key (group)."""
+
+    group: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_ms: int
+    members: tuple[ClassicMemberSaved, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupForgotten:
+    """There is no such classic group any more."""
+
+    group: str
+
+
+ClassicEvent = OffsetCommitted | OffsetForgotten | ClassicGroupSaved | ClassicGroupForgotten
