@@ -7,9 +7,10 @@ import random
 
 import pytest
 
+from cluster.small_disks import make_disk
 from protocol.under_test import configure, skip_what_is_ours_alone, start_broker
 
-__all__ = ["chance", "start_broker"]
+__all__ = ["chance", "make_disk", "start_broker"]
 
 SEED_VARIABLE = "PENSTOCK_TEST_SEED"
 

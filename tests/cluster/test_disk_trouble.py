@@ -1,0 +1,247 @@
+"""Full, failing and missing disks: writes are refused with a storage error, reads go on, other disks are not touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.small_disks import MakeDisk, SmallDisk
+from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
+
+from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.processes import ProcessFailed
+from protocol.batches import batch, records_of
+from protocol.raw import KAFKA_STORAGE_ERROR, NONE, Wire
+from protocol.topics import create_topic, wait_until
+
+pytestmark = pytest.mark.penstock_only
+LARGE = b"x" * 500_000
+TIMEOUT = 30.0
+
+
+@contextmanager
+def running(*folders: Path, **settings: str) -> Iterator[PenstockProcess]:
+    """A broker with its data in these folders."""
+    data = Path(",".join(map(str, folders)))
+    with PenstockProcess(data=data, settings={name.replace("_", "."): value for name, value in settings.items()}) as own:
+        yield own
+
+
+def write_until_refused(wire: Wire, topic: str) -> tuple[int, Any]:
+    """How many large messages were acknowledged, and the refusal."""
+    for written in range(1000):
+        answer = wire.produce(topic, batch(values=[b"%d " % written + LARGE]))
+        if answer.error_code != NONE:
+            return written, answer
+        assert answer.base_offset == written
+    raise AssertionError("never refused")
+
+
+def assert_readable(wire: Wire, topic: str, count: int) -> None:
+    """Every acknowledged message is there, whole."""
+    assert wire.offset(topic) == count
+    offset = 0
+    while offset < count:
+        records = records_of(wire.fetch(topic, offset, partition_bytes_max=4 << 20).records)
+        assert records, f"nothing at {offset}"
+        for found, _, value in records:
+            assert (found, value) == (offset, b"%d " % offset + LARGE)
+            offset += 1
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(make_disk: MakeDisk) -> None:
+    disk = make_disk("disk")
+    with running(disk.folder / "data") as broker, Wire(broker.bootstrap) as wire:
+        create_topic(broker.bootstrap, "t")
+        disk.fill(leave_bytes=6 << 20)
+
+        written, refusal = write_until_refused(wire, "t")
+
+        assert written > 3
+        assert refusal.error_code == KAFKA_STORAGE_ERROR
+        assert_readable(wire, "t", written)
+        assert wire.produce("t", batch(values=[LARGE])).error_code == KAFKA_STORAGE_ERROR
+        assert broker.alive
+
+        disk.free()
+        wait_until(lambda: write(wire, "t", written), what="a write after room was made")
+        assert_readable(wire, "t", written + 1)
+        broker.restart()
+        with Wire(broker.bootstrap) as again:
+            assert_readable(again, "t", written + 1)
+
+
+def write(wire: Wire, topic: str, number: int) -> bool:
+    return bool(wire.produce(topic, batch(values=[b"%d " % number + LARGE])).error_code == NONE)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_that_ended_on_a_full_disk_is_whole_when_there_is_room_again(make_disk: MakeDisk, end: str) -> None:
+    disk = make_disk("disk")
+    with running(disk.folder / "data") as broker:
+        create_topic(broker.bootstrap, "t")
+        disk.fill(leave_bytes=5 << 20)
+        with Wire(broker.bootstrap) as wire:
+            written, _ = write_until_refused(wire, "t")
+        disk.fill()
+
+        getattr(broker, end)()
+        start_or_say_why(broker)
+        disk.free()
+        if not broker.alive:
+            broker.start()
+
+        with Wire(broker.bootstrap) as wire:
+            wait_until(lambda: write(wire, "t", written), what="a write after room was made")
+            assert_readable(wire, "t", written + 1)
+
+
+def start_or_say_why(broker: PenstockProcess) -> None:
+    """Without any room a broker may refuse to start, if it says what the matter is."""
+    try:
+        broker.start()
+    except ProcessFailed as failure:
+        assert "full" in str(failure).splitlines()[-1]
+
+
+def test_retention_makes_room_on_a_full_disk(make_disk: MakeDisk) -> None:
+    disk = make_disk("disk")
+    with running(disk.folder / "data", log_retention_check_interval_ms="100", log_segment_delete_delay_ms="100") as own:
+        create_topic(own.bootstrap, "t", configs={"segment.bytes": "2097152", "retention.bytes": "6291456"})
+        with Wire(own.bootstrap) as wire:
+            disk.fill(leave_bytes=9 << 20)
+
+            def wrote_more_than_fits() -> bool:
+                write(wire, "t", 0)
+                return wire.offset("t") > 20
+
+            wait_until(wrote_more_than_fits, what="room made by retention", seconds_max=60)
+
+
+def test_topics_on_a_full_disk_can_be_deleted(make_disk: MakeDisk) -> None:
+    disk = make_disk("disk")
+    with running(disk.folder / "data", log_segment_delete_delay_ms="100") as broker:
+        for name in ("large", "small"):
+            create_topic(broker.bootstrap, name)
+        with Wire(broker.bootstrap) as wire:
+            write_until_refused(wire, "large")
+
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            [(_, done)] = admin.delete_topics(["large"]).items()
+            done.result(TIMEOUT)
+
+            wait_until(lambda: write(wire, "small", 0), what="room for the other topic")
+
+
+# Several disks, one of them bad
+
+
+def folders_by_partition(wire: Wire) -> dict[tuple[str, int], str]:
+    answer = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
+    return {
+        (topic.name, partition.partition_index): directory.log_dir
+        for directory in answer.results
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+
+
+def directory_errors(wire: Wire) -> dict[str, int]:
+    answer = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
+    return {directory.log_dir: directory.error_code for directory in answer.results}
+
+
+def partitions_by_folder(broker: PenstockProcess, first: SmallDisk, second: SmallDisk) -> tuple[list[int], list[int]]:
+    """Six partitions with one message each; which of them are on the one disk and which on the other."""
+    create_topic(broker.bootstrap, "t", partitions=6)
+    with Wire(broker.bootstrap) as wire:
+        for partition in range(6):
+            assert wire.produce("t", batch(values=[b"first"]), partition=partition).error_code == NONE
+        placed = folders_by_partition(wire)
+    on = [
+        [partition for partition in range(6) if placed["t", partition].startswith(str(disk.folder))]
+        for disk in (first, second)
+    ]
+    assert len(on[0]) == len(on[1]) == 3, f"partitions are not spread: {placed}"
+    return on[0], on[1]
+
+
+def codes(broker: PenstockProcess, partitions: list[int]) -> set[int]:
+    with Wire(broker.bootstrap) as wire:
+        return {wire.produce("t", batch(values=[b"x"]), partition=partition).error_code for partition in partitions}
+
+
+def test_a_folder_that_vanishes_takes_its_partitions_with_it_and_no_others(make_disk: MakeDisk) -> None:
+    good, bad = make_disk("good", 64), make_disk("bad", 64)
+    with running(good.folder / "data", bad.folder / "data", log_segment_bytes="1048576") as broker:
+        on_good, on_bad = partitions_by_folder(broker, good, bad)
+
+        shutil.rmtree(bad.folder / "data")
+
+        # Files that are open live on; the first new one shows the loss.
+        with Wire(broker.bootstrap) as wire:
+            refused = [code_until_refused(wire, partition) for partition in on_bad]
+        assert refused == [KAFKA_STORAGE_ERROR] * len(on_bad)
+        assert codes(broker, on_bad) == {KAFKA_STORAGE_ERROR}
+        assert codes(broker, on_good) == {NONE}
+        create_topic(broker.bootstrap, "new", partitions=4)
+        with Wire(broker.bootstrap) as wire:
+            for partition in range(4):
+                assert wire.produce("new", batch(values=[b"x"]), partition=partition).error_code == NONE
+            placed = folders_by_partition(wire)
+            assert all(placed["new", partition].startswith(str(good.folder)) for partition in range(4))
+
+
+def code_until_refused(wire: Wire, partition: int) -> int:
+    """The first error of at most ten large writes, which need new files."""
+    for _ in range(10):
+        code = int(wire.produce("t", batch(values=[LARGE]), partition=partition).error_code)
+        if code != NONE:
+            return code
+    return NONE
+
+
+def test_a_disk_that_is_missing_at_the_start_leaves_the_others_working(make_disk: MakeDisk) -> None:
+    good, bad = make_disk("good"), make_disk("bad")
+    with running(good.folder / "data", bad.folder / "data") as broker:
+        on_good, on_bad = partitions_by_folder(broker, good, bad)
+        broker.stop()
+        bad.read_only()
+
+        broker.start()
+
+        assert codes(broker, on_good) == {NONE}
+        assert codes(broker, on_bad) == {KAFKA_STORAGE_ERROR}
+        with Wire(broker.bootstrap) as wire:
+            errors = directory_errors(wire)
+            assert errors[str(good.folder / "data")] == NONE
+            assert errors[str(bad.folder / "data")] == KAFKA_STORAGE_ERROR
+        broker.stop()
+        bad.writable()
+        broker.start()
+        assert codes(broker, on_bad + on_good) == {NONE}
+
+
+def test_a_full_disk_beside_one_with_room_refuses_only_its_own_partitions(make_disk: MakeDisk) -> None:
+    roomy, full = make_disk("roomy"), make_disk("full")
+    with running(roomy.folder / "data", full.folder / "data") as broker:
+        on_roomy, on_full = partitions_by_folder(broker, roomy, full)
+
+        full.fill()
+
+        with Wire(broker.bootstrap) as wire:
+            refused = {
+                wire.produce("t", batch(values=[LARGE]), partition=partition).error_code for partition in on_full
+            }
+            assert refused == {KAFKA_STORAGE_ERROR}
+            for partition in on_full:
+                assert records_of(wire.fetch("t", partition=partition).records) == [(0, None, b"first")]
+        assert codes(broker, on_roomy) == {NONE}
+
+        full.free()
+        wait_until(lambda: codes(broker, on_full) == {NONE}, what="writes after room was made")
