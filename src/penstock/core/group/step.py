@@ -6,7 +6,7 @@ step's replies go out when the batch is committed. So a reply never tells of som
 state is always what replaying the log would make it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -47,13 +47,33 @@ class CancelTimer:
     key: Hashable
 
 
+class JobDone(Protocol):
+    """What a job found out, for the group that asked for it."""
+
+    @property
+    def group(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work too long for the loop: the shell runs it in a thread, and hands what it returns back to the coordinator.
+
+    It computes on values that nobody changes, and never raises. It runs whatever becomes of its step's events: what
+    it finds is compared with the group as it is then.
+    """
+
+    group: str
+    run: Callable[[], JobDone]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decision. Events are written together or not at all; answers wait for them; timers are set at once."""
+    """One decision. Events are written together or not at all; answers wait for them; timers and jobs start at once."""
 
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
     timers: tuple[SetTimer | CancelTimer, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     def then(self, other: "Step") -> "Step":
         """Both, in order."""
@@ -61,6 +81,7 @@ class Step:
             events=self.events + other.events,
             answers=self.answers + other.answers,
             timers=self.timers + other.timers,
+            jobs=self.jobs + other.jobs,
         )
 
 
