@@ -55,7 +55,7 @@ from penstock.runtime.hosts import Hosts
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.timers import Timers
 from penstock.runtime.wakes import Wakes
-from penstock.storage.directories import LogDirectory
+from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
 from penstock.wire.api.table import TABLE
@@ -138,7 +138,13 @@ class Broker:
             for endpoint in config.endpoints
         ]
         for listener in listeners:
-            listener.bind()
+            try:
+                listener.bind()
+            except OSError as error:
+                raise StartRefused(
+                    f"cannot listen on {listener.host}:{listener.port}: {error.strerror}. Another program may have the "
+                    "port: stop it, or choose another with --listen HOST:PORT"
+                ) from error
         return listeners
 
     async def _join(self, metadata: EmbeddedStore, listeners: list[Listener]) -> None:
