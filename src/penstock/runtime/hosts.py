@@ -144,7 +144,6 @@ class Hosts:
         log.directory.check()
         log.config = config
         log.open()
-        self._store.report(log)
         producers, snapshot_at = self._producers_of(log)
         state = Partition(
             local=self._broker_id,

@@ -9,9 +9,10 @@ from typing import NoReturn
 
 from penstock.model.clock import Chance
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TopicPartition
 from penstock.storage.disk import Disk, DiskLock, replace_file
 from penstock.storage.files import OpenFiles
-from penstock.storage.recovery import Stop
+from penstock.storage.recovery import Finding, Stop
 from penstock.storage.segment_files import unlink_if_there
 
 LOCK = ".lock"
@@ -36,7 +37,7 @@ class LogDirectory:
     not succeed at the second try, because the kernel has thrown away what it could not write.
     """
 
-    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "offline", "path")
+    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "offline", "on_finding", "path")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class LogDirectory:
         disk: Disk,
         files: OpenFiles,
         on_offline: Callable[["LogDirectory"], None] | None = None,
+        on_finding: Callable[[TopicPartition, Finding], None] | None = None,
     ) -> None:
         self.path = path
         self.disk = disk
@@ -52,6 +54,8 @@ class LogDirectory:
         """Why nothing in the directory can be reached; None while it can."""
         self.directory_id = ""
         self._on_offline = on_offline
+        self.on_finding = on_finding
+        """Told what opening a log brings to light."""
         self._lock: DiskLock | None = None
 
     # Failures

@@ -1,5 +1,6 @@
 """Getting a log onto the disk, off the loop: what is dirty now, and how far the disk has everything once it is done."""
 
+import contextlib
 from dataclasses import dataclass
 
 from penstock.storage.disk import Disk, DiskFile
@@ -38,6 +39,8 @@ class FlushJob:
                     continue
             file.sync()
         if self.new or self.epochs_saves is not None:
-            self.disk.sync_directory(self.path)
+            # A log that was deleted meanwhile has nothing to keep.
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.sync_directory(self.path)
         if self.home is not None:
             self.disk.sync_directory(self.home)

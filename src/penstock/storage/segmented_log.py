@@ -119,7 +119,7 @@ class SegmentedLog:
         self.stop = stop
         """How the log was left, until it is opened."""
         self.findings: list[Finding] = []
-        """What opening it brought to light, until somebody takes it."""
+        """What opening it brought to light."""
 
     @property
     def config(self) -> LogSettings:
@@ -158,7 +158,10 @@ class SegmentedLog:
         self.size_bytes = sum(segment.size for segment in loaded.segments)
         self.epochs = loaded.epochs
         self.stop = Stop.CLEAN
-        self.findings += loaded.findings
+        self.findings = loaded.findings
+        if self.directory.on_finding is not None:
+            for finding in loaded.findings:
+                self.directory.on_finding(self.tp, finding)
         self.opened = True
 
     def open_head(self) -> Head:

@@ -32,7 +32,7 @@ from penstock.storage.names import (
     parse_partition_name,
     partition_name,
 )
-from penstock.storage.recovery import Stop
+from penstock.storage.recovery import Finding, Stop
 from penstock.storage.settings import LogSettings
 from penstock.storage.summary import SUMMARY, LogSummary
 from penstock.storage.trash import Trash
@@ -88,7 +88,7 @@ class LogStore:
         self._log = log
         self._tell_offline = on_offline
         files = OpenFiles(files_open_max)
-        self.all_directories = tuple(LogDirectory(path, disk, files, self._went_offline) for path in paths)
+        self.all_directories = tuple(LogDirectory(path, disk, files, self._went_offline, self._tell) for path in paths)
         self.trash = Trash(disk)
         self.stopped_clean = True
         """Whether the last stop closed every directory; else the ends of logs may have been lost."""
@@ -136,8 +136,7 @@ class LogStore:
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_running()
             with ThreadPoolExecutor(threads, "recovery") as pool:
-                for log in pool.map(open_log, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]):
-                    self.report(log)
+                list(pool.map(Log.open, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]))
         except OSError as error:
             directory.go_offline(f"{said(error)} while opening it")
             return
@@ -220,12 +219,9 @@ class LogStore:
             return TOPIC_ID_ZERO
         return partition_metadata.decode(data)
 
-    def report(self, log: Log) -> None:
-        """Tell the operator what opening a log brought to light."""
-        for finding in log.findings:
-            tell = self._log.error if finding.serious else self._log.warning
-            tell(finding.event, partition=str(log.tp), path=finding.path, offset=finding.offset, detail=finding.detail)
-        log.findings.clear()
+    def _tell(self, tp: TopicPartition, finding: Finding) -> None:
+        tell = self._log.error if finding.serious else self._log.warning
+        tell(finding.event, partition=str(tp), path=finding.path, offset=finding.offset, detail=finding.detail)
 
     def _went_offline(self, directory: LogDirectory) -> None:
         """Nothing in the directory is touched again: open files are let go, and every use from here on is refused."""
@@ -365,11 +361,6 @@ class LogStore:
                 )
             )
         return states
-
-
-def open_log(log: Log) -> Log:
-    log.open()
-    return log
 
 
 def run_flush(job: FlushJob) -> OSError | None:

@@ -174,3 +174,17 @@ def test_a_segment_dropped_while_it_is_flushed_is_no_failure():
     log.finish_flush(job)
 
     assert log.recovery_point == 3
+
+
+def test_a_log_deleted_while_it_is_flushed_is_no_failure():
+    disk = MemDisk()
+    log = log_on(disk)
+    put(log, batch_of(b"a"))
+    job = log.begin_flush()
+    assert job is not None
+    disk.rename(log.path, "/data/orders-0.x-delete")
+
+    job.run()
+    log.finish_flush(job)
+
+    assert log.directory.offline is None

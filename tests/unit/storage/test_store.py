@@ -314,6 +314,22 @@ def test_files_are_kafkas():
     assert disk.read_file("/data/.kafka_cleanshutdown") == b'{"version": 0, "brokerEpoch": -1}'
 
 
+def test_the_operator_is_told_what_opening_a_log_brought_to_light(capsys):
+    disk = MemDisk()
+    store = filled(disk)
+    for log in store:
+        log.high_watermark = log.log_end
+    store.checkpoint()
+    disk.kill()
+    disk.flip("/data/a-0/00000000000000000000.log", 65)
+
+    store_on(disk)
+
+    told = capsys.readouterr().out
+    assert "segment_quarantined" in told
+    assert "00000000000000000000.log.quarantined" in told
+
+
 def test_a_summary_that_disagrees_with_the_files_is_not_believed():
     disk = MemDisk()
     filled(disk).close()
