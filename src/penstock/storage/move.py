@@ -5,6 +5,7 @@ last few bytes are copied at the switch, on the loop. Compaction and retention w
 what is being copied.
 """
 
+import contextlib
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import KafkaStorageError
@@ -83,7 +84,9 @@ class Move:
         """After the switch: return when the copy, whole, is on the disk. Off the loop."""
         path = self.target.file(partition_name(self.log.tp))
         for name in self.disk.list_directory(path):
-            self.disk.open(f"{path}/{name}").sync()
+            # The log is in use: an old snapshot or a dropped segment may go at any moment.
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.open(f"{path}/{name}").sync()
         self.disk.sync_directory(path)
         self.disk.sync_directory(self.target.path)
 
@@ -108,6 +111,10 @@ def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
     assert target is not log.directory, f"{log.tp} is in {target.path} already"
     if log.cleaning is not None:
         return None
+    try:
+        log.make()
+    except OSError as error:
+        raise log.directory.failed(error, f"moving {log.tp}") from error
     move = Move(
         log=log,
         target=target,

@@ -187,7 +187,10 @@ class SegmentedLog:
             raise self.directory.failed(error, f"opening the newest segment of {self.tp}") from error
         return self._install(head)
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Make the log's directory, where it has none yet."""
+        if self.made:
+            return
         disk = self.directory.disk
         disk.make_directory(self.path)
         disk.write_file(f"{self.path}/{PARTITION_METADATA}", partition_metadata.encode(self.topic_id))
@@ -195,8 +198,7 @@ class SegmentedLog:
         self.entry_synced = False
 
     def new_head(self) -> Head:
-        if not self.made:
-            self._make()
+        self.make()
         segment = Segment(self.log_end, 0, self.clock.now_ms())
         segment.max_timestamp = NO_TIMESTAMP
         file = self.directory.disk.open(segment.path(self.path, LOG), create=True)

@@ -72,6 +72,23 @@ def test_a_moved_log_reads_as_if_it_had_stayed(steps):
     assert not disk.exists("/one/t-0")
 
 
+def test_a_log_nobody_has_written_to_moves_too():
+    disk = MemDisk()
+    store = store_on(disk)
+    one, two = store.all_directories
+    log = store.create(TP, TOPIC_ID_ZERO, SMALL, one)
+    move = begin_move(log, two, "aa")
+    move.copy()
+
+    assert try_switch(move)
+    move.settle()
+    retire(move, store.trash, "bb")
+
+    assert put(log, batch_of(b"a")) == 0
+    assert disk.exists("/two/t-0")
+    assert not disk.exists("/one/t-0")
+
+
 def test_a_crash_before_the_switch_leaves_the_log_where_it_was():
     disk = MemDisk()
     store = store_on(disk)
