@@ -22,7 +22,7 @@ from differential import recording
 from differential.compare import differences_between
 from differential.differences import PAGE, page
 from differential.scenarios import FAMILIES
-from differential.script import Target, look_at, play
+from differential.script import SETTINGS, Target, look_at, play
 from penstock.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     if chosen.bootstrap:
         run(families, look_at(chosen.bootstrap, prefix=f"{time.time_ns():x}."), check=chosen.check)
         return
-    with ApacheKafka() as kafka:
+    with ApacheKafka(properties=SETTINGS) as kafka:
         run(families, look_at(kafka.bootstrap), check=chosen.check)
 
 

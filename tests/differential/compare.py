@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 ABSENT = "<absent>"
+NAMING_FIELDS = ("name", "topic", "resource_name", "group_id", "member_id", "topic_id", "api_key")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,7 @@ def _keyed(items: list[Any]) -> dict[str, Any]:
     for index, item in enumerate(items):
         name = str(index)
         if isinstance(item, dict):
-            parts = [
-                item[field] for field in ("name", "topic", "resource_name", "topic_id", "api_key") if item.get(field)
-            ]
+            parts = [item[field] for field in NAMING_FIELDS if item.get(field)]
             parts += [
                 item[field]
                 for field in ("partition_index", "partition", "index")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 
@@ -39,6 +40,10 @@ class Connection:
         (length,) = struct.unpack(">i", self._receive(4))
         assert 0 <= length <= FRAME_BYTES_MAX, f"the broker announced a frame of {length} bytes"
         return self._receive(length)
+
+    def has_answer(self, seconds: float) -> bool:
+        """Whether something comes within this time: an answer, or the end of the connection."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def _receive(self, count: int) -> bytes:
         parts: list[bytes] = []

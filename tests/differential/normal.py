@@ -14,7 +14,10 @@ from kio.schema.index import api_key_map
 
 from .batches import NOW_MS_MIN, read_batches
 
-NAME_FIELDS = ("name", "topic", "topic_name", "resource_name")
+NAME_FIELDS = ("name", "topic", "topic_name", "resource_name", "group_id")
+MEMBER_FIELDS = frozenset({"member_id", "leader"})
+MEMBER_ID_MADE = re.compile(r"(?s)(?:(.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w-]{22})")
+"""Ids that a coordinator gives: a client's or instance's name with a random id, or a random id alone."""
 BROKER_FIELDS = frozenset(
     {
         "broker_id",
@@ -56,6 +59,7 @@ TIME_FIELDS = frozenset(
 IDENTITY_FIELDS = (
     "resource_type",
     *NAME_FIELDS,
+    "member_id",
     "topic_id",
     "partition_index",
     "partition",
@@ -85,6 +89,7 @@ class Tokens:
         self._names: dict[str, str] = {}
         self._topic_ids: dict[str, str] = {}
         self._producer_ids: dict[int, str] = {}
+        self._member_ids: dict[str, str] = {}
 
     def add_name(self, name: str, token: str) -> None:
         self._names[name] = token
@@ -100,6 +105,8 @@ class Tokens:
             value = value.replace(name, f"<{self._names[name]}>")
         for topic_id, token in self._topic_ids.items():
             value = value.replace(topic_id, token).replace(kafka_form(topic_id), token)
+        for member_id, token in self._member_ids.items():
+            value = value.replace(member_id, token)
         value = LOWEST_TIME.sub("<now - forever>", value.replace(self.bootstrap, "<address>"))
         value = BROKER_TIME.sub(lambda match: "<now>" if int(match[0]) > NOW_MS_MIN else match[0], value)
         return value if len(value) <= TEXT_SHOWN_MAX or " " in value else f"{value[:16]}... of {len(value)}"
@@ -109,6 +116,14 @@ class Tokens:
 
     def producer_id(self, value: int) -> str:
         return self._producer_ids.setdefault(value, f"<producer {len(self._producer_ids)}>")
+
+    def member_id(self, value: str) -> str:
+        """Members in the order in which their ids were first seen, with the name they were made of."""
+        made = MEMBER_ID_MADE.fullmatch(value)
+        if made is None or value in self._names:
+            return self.text(value)
+        of = "" if made[1] is None else f" of {self.text(made[1])}"
+        return self._member_ids.setdefault(value, f"<member {len(self._member_ids) + 1}{of}>")
 
     def learn(self, value: Any) -> None:
         """Name the topic ids of an answer by the names that stand beside them."""
@@ -148,6 +163,8 @@ def _normal(field: str, value: Any, tokens: Tokens, own_only: bool) -> Any:
             value = _merged(value) if field == "responses" else value
             kept = [item for item in value if not (own_only and _is_foreign(item, tokens))]
             items = [_normal(field, item, tokens, own_only) for item in kept]
+            if field == "partitions" and all(isinstance(item, int) for item in items):
+                return sorted(items)
             return items if field in ORDERED_LISTS else sorted(items, key=_identity)
         case bytes() if field == "records":
             return _normal(field, read_batches(value), tokens, own_only)
@@ -172,6 +189,8 @@ def _leaf(field: str, value: Any, tokens: Tokens) -> Any:
         return "<now>"
     if field == "topic_id" and value is not None:
         return tokens.topic_id(value)
+    if field in MEMBER_FIELDS and isinstance(value, str):
+        return tokens.member_id(value)
     if field == "producer_id" and value >= 0:
         return tokens.producer_id(value)
     return tokens.text(value) if isinstance(value, str) else value

@@ -16,6 +16,17 @@ SETTLE_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.02
 TOPIC_NAME_MAX = 249
 PROBE_ID_BASE = 1_000_000
+SILENCE_SECONDS = 0.2
+"""An answer that has not come by then is waiting for something."""
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.max.size": "4",
+    "group.consumer.max.size": "4",
+    "group.consumer.assignment.interval.ms": "0",
+}
+"""Of the recorded Kafka and of the broker compared with it: short times, and bounds that can be reached."""
 
 Body = dict[str, Any]
 Answers = dict[str, Any]
@@ -103,6 +114,55 @@ def ask(connection: Connection, api: str, version: int, body: Body) -> dict[str,
     return answer
 
 
+class Peer:
+    """A connection of its own, whose requests may be sent now and answered later."""
+
+    def __init__(self, run: Run, client_id: str) -> None:
+        self.run = run
+        self.client_id = client_id
+        self.connection = Connection(run.target.bootstrap)
+        self._asked: list[tuple[str, int, int]] = []
+
+    def send(self, api: str, version: int, body: Body) -> None:
+        correlation_id = self.connection.next_correlation_id()
+        self.connection.send_frame(codec.encode_request(api, version, correlation_id, self.client_id, body))
+        self._asked.append((api, version, correlation_id))
+
+    def receive(self) -> dict[str, Any]:
+        """The answer to the oldest request without one."""
+        api, version, correlation_id = self._asked.pop(0)
+        answered, answer = codec.decode_response(api, version, self.connection.receive_frame())
+        assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
+        return answer
+
+    def take(self, label: str) -> dict[str, Any]:
+        """Receive, and record under the label."""
+        try:
+            answer = self.receive()
+        except Disconnected:
+            answer = {"disconnected": True}
+        except TimeoutError:
+            answer = {"timed_out": True}
+        self.run.record(label, normalise(answer, self.run.tokens, own_only=False))
+        return answer
+
+    def waits(self, label: str) -> None:
+        """Record whether the oldest request is still without an answer after a moment."""
+        self.run.record(label, {"waits": not self.connection.has_answer(SILENCE_SECONDS)})
+
+    def do(self, api: str, version: int, body: Body) -> dict[str, Any]:
+        self.send(api, version, body)
+        return self.receive()
+
+    def ask(self, label: str, body: Body, *, api: str | None = None, version: int | None = None) -> dict[str, Any]:
+        """Send the scenario's own API and version unless told otherwise, and record the answer."""
+        self.send(api or self.run.scenario.api, self.run.version if version is None else version, body)
+        return self.take(label)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
 class Run:
     """A scenario at one version against one broker."""
 
@@ -113,11 +173,22 @@ class Run:
         self.answers: Answers = {}
         self.tokens = Tokens(target.bootstrap, target.broker_id)
         self._connection: Connection | None = None
+        self._peers: list[Peer] = []
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def close_all(self) -> None:
+        self.close()
+        for peer in self._peers:
+            peer.close()
+
+    def peer(self, client_id: str = CLIENT_ID) -> Peer:
+        """One more connection, for what takes two."""
+        self._peers.append(Peer(self, client_id))
+        return self._peers[-1]
 
     @property
     def connection(self) -> Connection:
@@ -275,5 +346,5 @@ def play(scenario: Scenario, version: int, target: Target) -> Answers:
     try:
         scenario.play(run)
     finally:
-        run.close()
+        run.close_all()
     return run.answers

@@ -14,12 +14,12 @@ from . import recording
 from .compare import FieldDifference, differences_between
 from .differences import DIFFERENCES, PAGE, page, unmeant
 from .scenarios import FAMILIES
-from .script import Answers, Scenario, Target, look_at, play
+from .script import SETTINGS, Answers, Scenario, Target, look_at, play
 
 pytestmark = pytest.mark.xdist_group("differential")
 
-SETTINGS = {"node.id": "1", "group.initial.rebalance.delay.ms": "0"}
-"""As of the recorded Kafka: the node's id stands in some messages."""
+NODE_ID = "1"
+"""As of the recorded Kafka: it stands in some messages."""
 
 Compare = Callable[[Scenario, int], list[FieldDifference]]
 
@@ -39,7 +39,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with PenstockProcess(settings=SETTINGS) as broker:
+    with PenstockProcess(settings={"node.id": NODE_ID, **SETTINGS}) as broker:
         yield look_at(broker.bootstrap)
 
 
