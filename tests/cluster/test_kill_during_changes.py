@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cluster.histories import QUIET, read_all
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from cluster.histories import QUIET, read_all
 from protocol.batches import batch, records_of
 from protocol.raw import EARLIEST, NONE, Wire
 from protocol.topics import create_topic, wait_until

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+
 from cluster.histories import (
     Follower,
     NumberedProducer,
@@ -18,7 +19,6 @@ from cluster.histories import (
     numbers_by_offset,
     read_all,
 )
-
 from protocol.topics import create_topic, wait_until
 
 KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 50))
@@ -31,7 +31,8 @@ def kill_at_random_moments(broker: Any, chance: random.Random, producers: list[N
         goals = [len(producer.history.offsets) + chance.randrange(1, 300) for producer in producers]
         wait_until(
             lambda: all(
-                len(producer.history.offsets) >= goal for producer, goal in zip(producers, goals, strict=True)  # noqa: B023
+                len(producer.history.offsets) >= goal
+                for producer, goal in zip(producers, goals, strict=True)  # noqa: B023
             ),
             what="progress after a restart",
             seconds_max=PROGRESS_SECONDS_MAX,

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster.small_disks import MakeDisk
 
+from cluster.small_disks import MakeDisk
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import LOOPBACK, free_port
 from protocol.batches import batch
@@ -140,7 +140,10 @@ def test_kafkas_own_properties_file_starts_a_broker(tmp_path: Path) -> None:
         "log.segment.bytes=1073741824\n"
     )
     arguments = ("--config", str(path))
-    with PenstockProcess(data=tmp_path / "data", port=port, arguments=arguments) as broker, Wire(broker.bootstrap) as wire:
+    with (
+        PenstockProcess(data=tmp_path / "data", port=port, arguments=arguments) as broker,
+        Wire(broker.bootstrap) as wire,
+    ):
         assert wire.versions()
 
 

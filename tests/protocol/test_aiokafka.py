@@ -43,7 +43,9 @@ def test_what_the_producer_sends_the_consumer_reads(broker: Any, topic: str) -> 
 
     async def work() -> None:
         assert await send_all(broker, topic, values) == list(range(300))
-        assert [(message.offset, message.value) for message in await read(broker, topic, 300)] == list(enumerate(values))
+        assert [(message.offset, message.value) for message in await read(broker, topic, 300)] == list(
+            enumerate(values)
+        )
 
     run(work())
 
@@ -152,18 +154,24 @@ def admin_work(broker: Any, work: Callable[[AIOKafkaAdminClient], Awaitable[None
     run(within())
 
 
+async def until(admin: AIOKafkaAdminClient, ready: Callable[[list[str]], bool]) -> None:
+    """Ask for the topics until they are as they must become; the test's own time limit ends it."""
+    for _ in range(1000):
+        if ready(await admin.list_topics()):
+            return
+        await asyncio.sleep(0.02)
+
+
 def test_its_admin_client_makes_and_deletes_topics(broker: Any, request: pytest.FixtureRequest) -> None:
     name = fresh_name(request.node.name)
 
     async def work(admin: AIOKafkaAdminClient) -> None:
         made = await admin.create_topics([NewTopic(name, 2, 1)])
         assert [error[1] for error in made.topic_errors] == [0]
-        while name not in await admin.list_topics():
-            await asyncio.sleep(0.02)
+        await until(admin, lambda topics: name in topics)
         again = await admin.create_topics([NewTopic(name, 2, 1)])
         assert [error[1] for error in again.topic_errors] == [TopicAlreadyExistsError.errno]
         await admin.delete_topics([name])
-        while name in await admin.list_topics():
-            await asyncio.sleep(0.02)
+        await until(admin, lambda topics: name not in topics)
 
     admin_work(broker, work)

@@ -23,6 +23,7 @@ from protocol.raw import (
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUIRED_ACKS = 21
 HOUR_MS = 3_600_000
+GZIPPED_NOISE = gzip.compress(b"\xff" * 50)
 # Where Kafka's own answer is its word for a bug of its own, a broker may be more precise.
 UNREADABLE = (UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_RECORD)
 
@@ -61,15 +62,19 @@ BAD: list[Refused] = [
     ("a control record", lambda good: broken(good, attributes=0x20), INVALID_RECORD),
     ("an unknown codec", lambda good: broken(good, attributes=7), UNREADABLE),
     ("compressed noise", lambda good: with_body(broken(good, attributes=GZIP), b"not gzip"), UNREADABLE),
-    ("noise, compressed", lambda good: with_body(broken(good, attributes=GZIP), gzip.compress(b"\xff" * 50)), UNREADABLE),
+    ("noise, compressed", lambda good: with_body(broken(good, attributes=GZIP), GZIPPED_NOISE), UNREADABLE),
     ("fewer records inside than outside", lambda good: fewer_inside(), INVALID_RECORD),
     ("noise for records", lambda good: with_body(good, b"\xff" * 30), UNREADABLE),
     ("no records in its body", lambda good: with_body(good, b""), INVALID_RECORD),
     ("bytes behind its records", lambda good: with_body(good, good[61:] + bytes(2)), INVALID_RECORD),
     ("an offset of its own", lambda good: broken(good, base_offset=5), INVALID_RECORD),
     ("a producer without a sequence", lambda good: broken(good, producer_id=5), INVALID_RECORD),
-    ("a timestamp in two hours", lambda good: batch(values=[b"x"], timestamp_ms=now_ms() + 2 * HOUR_MS), INVALID_TIMESTAMP),
+    ("a timestamp in two hours", lambda good: in_two_hours(), INVALID_TIMESTAMP),
 ]  # fmt: skip
+
+
+def in_two_hours() -> bytes:
+    return batch(values=[b"x"], timestamp_ms=now_ms() + 2 * HOUR_MS)
 
 
 def fewer_inside() -> bytes:

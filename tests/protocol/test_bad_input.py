@@ -1,4 +1,4 @@
-"""What strangers, broken clients and slow networks do to a port: one error or a closed connection, and the next is served."""
+"""What strangers, broken clients and slow networks do to a port: an error or the end, and the next client is served."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def framed(body: bytes) -> bytes:
         framed(struct.pack(">hhih", API_VERSIONS, 0, 1, 20_000) + b"short"),
     ],
     ids=[
-        "http", "tls", "all ones", "an empty frame", "one byte", "half a header", "a header of zeros", "a frame of ones",
-        "a tag section of ones", "a client id longer than its frame",
+        "http", "tls", "all ones", "an empty frame", "one byte", "half a header", "a header of zeros",
+        "a frame of ones", "a tag section of ones", "a client id longer than its frame",
     ],
 )  # fmt: skip
 def test_noise_ends_in_a_closed_connection(broker: Any, noise: bytes) -> None:

@@ -285,7 +285,9 @@ def test_topics_are_listed_with_their_partitions_and_leader(broker: Any, make_to
 
     partitions = metadata.topics[topic].partitions
     assert sorted(partitions) == [0, 1, 2]
-    assert {(part.leader, *part.replicas, *part.isrs) for part in partitions.values()} == {(node,) * 3 for node in metadata.brokers}
+    assert {(part.leader, *part.replicas, *part.isrs) for part in partitions.values()} == {
+        (node,) * 3 for node in metadata.brokers
+    }
     assert metadata.controller_id in metadata.brokers
 
 

@@ -108,7 +108,14 @@ def test_topic_configs_are_described_and_altered(broker: Any, topic: str) -> Non
     entity = ("--entity-type", "topics", "--entity-name", topic)
     configs = "kafka.admin.ConfigCommand"
 
-    tool(configs, *on(broker), *entity, "--alter", "--add-config", "max.message.bytes=4321,cleanup.policy=[compact,delete]")
+    tool(
+        configs,
+        *on(broker),
+        *entity,
+        "--alter",
+        "--add-config",
+        "max.message.bytes=4321,cleanup.policy=[compact,delete]",
+    )
 
     described = tool(configs, *on(broker), *entity, "--describe")
     assert "max.message.bytes=4321 sensitive=false" in described

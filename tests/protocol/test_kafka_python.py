@@ -1,4 +1,4 @@
-"""kafka-python: the strictest reader of the protocol among the Python clients. Its producer is idempotent by default."""
+"""kafka-python: the strictest reader of the protocol among Python clients. Its producer is idempotent by default."""
 
 from __future__ import annotations
 
@@ -149,7 +149,9 @@ def test_a_message_too_large_for_the_topic_is_refused(broker: Any, make_topic: A
 def test_topics_are_made_grown_and_deleted(admin: KafkaAdminClient, request: pytest.FixtureRequest) -> None:
     name = fresh_name(request.node.name)
 
-    made = admin.create_topics({name: {"num_partitions": 2, "configs": {"retention.ms": "100000"}}}, wait_for_metadata=True)
+    made = admin.create_topics(
+        {name: {"num_partitions": 2, "configs": {"retention.ms": "100000"}}}, wait_for_metadata=True
+    )
     assert made["topics"][0]["configs"]["retention.ms"]["value"] == "100000"
     assert name in admin.list_topics()
     [described] = admin.describe_topics([name])
@@ -210,9 +212,7 @@ def test_records_are_deleted_and_offsets_listed(admin: KafkaAdminClient, broker:
         assert take(reader, 1)[0].offset == 4, "an offset that is gone falls back to the reset policy"
 
 
-def test_the_cluster_and_its_log_directories_are_described(
-    admin: KafkaAdminClient, broker: Any, topic: str
-) -> None:
+def test_the_cluster_and_its_log_directories_are_described(admin: KafkaAdminClient, broker: Any, topic: str) -> None:
     produce(broker, topic, [b"x" * 1000])
 
     [node] = admin.describe_cluster()["brokers"]

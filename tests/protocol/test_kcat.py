@@ -91,7 +91,19 @@ def test_brokers_topics_and_partitions_are_listed(broker: Any, make_topic: Any) 
 def test_its_idempotent_producer_delivers_in_order(broker: Any, topic: str) -> None:
     lines = b"".join(b"%d\n" % number for number in range(2000))
 
-    kcat(broker, "-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true", "-X", "batch.num.messages=50", stdin=lines)
+    kcat(
+        broker,
+        "-P",
+        "-t",
+        topic,
+        "-p",
+        "0",
+        "-X",
+        "enable.idempotence=true",
+        "-X",
+        "batch.num.messages=50",
+        stdin=lines,
+    )
 
     assert consume(broker, topic) == lines
 

@@ -148,7 +148,9 @@ COMPACT = {
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_compaction_keeps_the_newest_of_each_key_at_its_offset(broker: Any, wire: Wire, make_topic: Any, codec: str) -> None:
+def test_compaction_keeps_the_newest_of_each_key_at_its_offset(
+    broker: Any, wire: Wire, make_topic: Any, codec: str
+) -> None:
     topic = make_topic(**COMPACT)
     newest: dict[bytes, tuple[int, bytes]] = {}
 

@@ -1,0 +1,43 @@
+"""Orders with kafka-python: its default producer is idempotent; one consumer reads the partition from its start.
+
+python examples/with_kafka_python.py [127.0.0.1:9092]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import TopicAlreadyExistsError
+
+TOPIC = "orders-kafka-python"
+COUNT = 10
+
+
+def main(bootstrap: str) -> None:
+    with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        try:
+            admin.create_topics({TOPIC: {"num_partitions": 1}}, wait_for_metadata=True)
+        except TopicAlreadyExistsError:
+            pass
+
+    with KafkaProducer(bootstrap_servers=bootstrap, value_serializer=lambda order: json.dumps(order).encode()) as out:
+        for number in range(COUNT):
+            out.send(TOPIC, {"id": number, "item": "tea"}, key=b"%d" % number)
+        out.flush()
+
+    partition = TopicPartition(TOPIC, 0)
+    with KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=10_000) as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        orders = []
+        for record in consumer:
+            orders.append(json.loads(record.value))
+            if len(orders) == COUNT:
+                break
+    print(f"read {len(orders)} orders")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
