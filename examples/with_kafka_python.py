@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
@@ -17,10 +18,8 @@ COUNT = 10
 
 def main(bootstrap: str) -> None:
     with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
-        try:
+        with suppress(TopicAlreadyExistsError):
             admin.create_topics({TOPIC: {"num_partitions": 1}}, wait_for_metadata=True)
-        except TopicAlreadyExistsError:
-            pass
 
     with KafkaProducer(bootstrap_servers=bootstrap, value_serializer=lambda order: json.dumps(order).encode()) as out:
         for number in range(COUNT):
