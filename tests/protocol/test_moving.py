@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -14,15 +15,16 @@ MESSAGES = 3_000
 PATIENCE_S = 30.0
 
 
-def holders(admin: KafkaAdminClient, topic: str) -> list[str]:
+def holders(bootstrap: str, topic: str) -> list[str]:
     """Directories that hold the topic's partition for good."""
-    found: list[str] = []
-    for answer in admin.describe_log_dirs():
-        for directory in answer["log_dirs"]:
-            for held in directory["topics"]:
-                if held["name"] == topic and not any(part["is_future_key"] for part in held["partitions"]):
-                    found.append(directory["log_dir"])
-    return found
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        return [
+            directory["log_dir"]
+            for answer in admin.describe_log_dirs()
+            for directory in answer["log_dirs"]
+            for held in directory["topics"]
+            if held["name"] == topic and not any(part["is_future_key"] for part in held["partitions"])
+        ]
 
 
 def read_all(bootstrap: str, topic: str) -> list[bytes]:
@@ -40,28 +42,27 @@ def test_a_partition_moves_between_directories_while_it_is_written_and_survives_
     first, second = tmp_path / "first", tmp_path / "second"
     settings = {"log.dirs": f"{first},{second}"}
     with PenstockProcess(settings=settings) as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
         producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         values = [b"%d" % number + b"x" * 1_000 for number in range(MESSAGES)]
         for value in values[:1_000]:
             producer.produce("moved", value, partition=0)
         producer.flush(PATIENCE_S)
-        (home,) = holders(admin, "moved")
+        (home,) = holders(broker.bootstrap, "moved")
         target = str(second if home == str(first) else first)
 
-        admin.alter_replica_log_dirs({("moved", 0, 1): target})
+        with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+            admin.alter_replica_log_dirs({("moved", 0, 1): target})
         for value in values[1_000:]:
             producer.produce("moved", value, partition=0)
             producer.poll(0)
         assert producer.flush(PATIENCE_S) == 0
         deadline = time.monotonic() + PATIENCE_S
-        while holders(admin, "moved") != [target] and time.monotonic() < deadline:
+        while holders(broker.bootstrap, "moved") != [target] and time.monotonic() < deadline:
             time.sleep(0.05)
 
-        assert holders(admin, "moved") == [target]
+        assert holders(broker.bootstrap, "moved") == [target]
         assert read_all(broker.bootstrap, "moved") == values
         broker.kill()
         broker.start()
         assert read_all(broker.bootstrap, "moved") == values
-        assert holders(admin, "moved") == [target]
-        admin.close()
+        assert holders(broker.bootstrap, "moved") == [target]

@@ -1,17 +1,15 @@
 """DescribeLogDirs (35), v1 to v5, and AlterReplicaLogDirs (34), v1 and v2: which directory holds what.
 
-A partition stays in the directory it was made in: asking for that one succeeds, asking for another is refused.
+A partition can be moved to another directory of its broker while it is in use (`runtime.moving`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import InvalidRequest, KafkaStorageError, LogDirNotFound
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
-from penstock.runtime.hosts import Hosts
+from penstock.runtime.moving import Moving
 from penstock.storage.store import DirectoryState, LogStore
 from penstock.wire.api import alter_replica_log_dirs as moved
 from penstock.wire.api import describe_log_dirs as gen
@@ -23,8 +21,8 @@ Wanted = dict[str, set[int]] | None
 class LogDirs:
     """Tells what the log directories hold."""
 
-    def __init__(self, *, hosts: Hosts, store: LogStore) -> None:
-        self._hosts = hosts
+    def __init__(self, *, moving: Moving, store: LogStore) -> None:
+        self._moving = moving
         self._store = store
 
     def apis(self) -> tuple[Api, ...]:
@@ -39,17 +37,31 @@ class LogDirs:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        return gen.Response(results=[described(directory, wanted) for directory in self._store.directories()])
+        return gen.Response(results=[self._described(directory, wanted) for directory in self._store.directories()])
+
+    def _described(self, directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:
+        result = described(directory, wanted)
+        topics = {topic.name: topic for topic in result.topics}
+        for name, index in self._moving.under_way(directory.path):
+            if wanted is None or index in wanted.get(name, ()):
+                if name not in topics:
+                    topics[name] = gen.DescribeLogDirsTopic(name=name)
+                    result.topics.append(topics[name])
+                log = self._store.get(TopicPartition(name, index))
+                lag = 0 if log is None else log.log_end - log.log_start
+                topics[name].partitions.append(
+                    gen.DescribeLogDirsPartition(partition_index=index, offset_lag=lag, is_future_key=True)
+                )
+        return result
 
     def alter_replica_log_dirs(self, context: RequestContext, request: moved.Request) -> moved.Response:
-        holding = {directory.path: directory.sizes for directory in self._store.directories()}
+        """Answered when the move is accepted: how far it is, DescribeLogDirs tells."""
         results: dict[str, list[moved.AlterReplicaLogDirPartitionResult]] = {}
         for wanted in request.dirs:
             for topic in wanted.topics:
                 results.setdefault(topic.name, []).extend(
                     moved.AlterReplicaLogDirPartitionResult(
-                        partition_index=index,
-                        error_code=self._refusal(holding, wanted.path, TopicPartition(topic.name, index)),
+                        partition_index=index, error_code=self._ask(TopicPartition(topic.name, index), wanted.path)
                     )
                     for index in topic.partitions
                 )
@@ -60,17 +72,12 @@ class LogDirs:
             ]
         )
 
-    def _refusal(self, holding: Mapping[str, Mapping[TopicPartition, int]], path: str, tp: TopicPartition) -> int:
-        """Why a partition cannot go there; 0 when it is there."""
-        if path not in holding:
-            return LogDirNotFound.code
-        if tp in holding[path]:
-            return 0
+    def _ask(self, tp: TopicPartition, path: str) -> int:
         try:
-            self._hosts.get(tp.topic, tp.partition)
+            self._moving.ask(tp, path)
         except BrokerError as error:
             return error.code
-        return InvalidRequest.code
+        return 0
 
 
 def described(directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:

@@ -31,6 +31,10 @@ GC_THRESHOLDS = (50_000, 20, 50)
 """Requests make few cycles; looking for them seldom keeps the pauses out of the latencies."""
 
 
+SWITCH_S = 0.0005
+"""How long a background thread may keep the interpreter from the event loop, which has clients waiting."""
+
+
 class Refused(Exception):
     """The broker does not start; the message says why and what to do."""
 
@@ -50,17 +54,17 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def settings(flags: argparse.Namespace) -> BrokerConfig:
     """What flags, environment and file make together; `Refused` where that cannot be run."""
     given: dict[str, str] = {}
-    for item in flags.set:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise Refused(f"--set {item}: a setting is KEY=VALUE")
-        given[name.strip()] = value.strip()
     if flags.listen is not None:
         given["listeners"] = f"PLAINTEXT://{flags.listen}"
     if flags.data is not None:
         given["log.dirs"] = str(flags.data)
     if flags.insecure_listen:
         given["insecure.listen"] = "true"
+    for item in flags.set:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise Refused(f"--set {item}: a setting is KEY=VALUE")
+        given[name.strip()] = value.strip()
     try:
         config = load(file=flags.config, env=os.environ, flags=given)
     except ConfigFault as fault:
@@ -86,6 +90,7 @@ async def run(broker: Broker) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

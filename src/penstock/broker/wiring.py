@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.maintenance import Maintenance
+from penstock.runtime.moving import Moving
 from penstock.runtime.timers import Timers
 from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory, StartRefused
@@ -207,6 +209,9 @@ class Broker:
             quotas=self._quotas,
             counters=counters,
         )
+        moving = Moving(
+            hosts=hosts, store=self._logs, chance=self._chance, threads=self._threads, log=self._log.bind(part="moving")
+        )
         hosts.start(self._catalog.image.topics.values())
         self._catalog.listen(hosts.apply)
         self._catalog.listen(self._follow_traffic)
@@ -216,7 +221,7 @@ class Broker:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._chance.below)
         fetches = Fetches(hosts=hosts, sessions=sessions, timers=timers)
         api_versions = ApiVersions(lambda: registry.advertised())
-        registry = Registry((*self._apis(loop, hosts, fetches, timers), *api_versions.apis()), self._requests)
+        registry = Registry((*self._apis(loop, hosts, fetches, timers, moving), *api_versions.apis()), self._requests)
         self._dispatcher = Dispatcher(
             registry=registry,
             api_versions=api_versions,
@@ -236,7 +241,7 @@ class Broker:
         )
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, maintenance)
+            await self._serve_until(stop, listeners, (maintenance.run(), moving.run(), self._lag.run()))
         finally:
             await observed.stop()
             timers.close()
@@ -257,7 +262,9 @@ class Broker:
         for entity, limits in delta.quotas:
             self._quotas.follow(entity, limits)
 
-    def _apis(self, loop: asyncio.AbstractEventLoop, hosts: Hosts, fetches: Fetches, timers: Timers) -> tuple[Api, ...]:
+    def _apis(
+        self, loop: asyncio.AbstractEventLoop, hosts: Hosts, fetches: Fetches, timers: Timers, moving: Moving
+    ) -> tuple[Api, ...]:
         controller, live = self._controller, self._live
         families: tuple[Any, ...] = (
             Produce(hosts=hosts, timers=timers, quotas=self._quotas, traffic=self._traffic),
@@ -279,15 +286,17 @@ class Broker:
             Coordinators(controller=controller, config=live),
             ProducerIdentities(producer_ids=ProducerIds(controller)),
             QuotaApis(controller=controller),
-            LogDirs(hosts=hosts, store=self._logs),
+            LogDirs(moving=moving, store=self._logs),
             Absent(controller=controller),
         )
         return tuple(api for family in families for api in family.apis())
 
-    async def _serve_until(self, stop: asyncio.Event, listeners: list[Listener], maintenance: Maintenance) -> None:
+    async def _serve_until(
+        self, stop: asyncio.Event, listeners: list[Listener], background: Iterable[Coroutine[Any, Any, None]]
+    ) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(listener.run(lambda: None)) for listener in listeners]
-            running += [tasks.create_task(self._lag.run()), tasks.create_task(maintenance.run())]
+            running += [tasks.create_task(work) for work in background]
             self._log.info(
                 "ready", listeners=[f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners]
             )

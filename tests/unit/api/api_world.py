@@ -36,6 +36,7 @@ from penstock.net.connection import Connection, ConnectionLimits
 from penstock.observe.log import logger
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
+from penstock.runtime.moving import Moving
 from penstock.runtime.wakes import Wakes
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -96,6 +97,11 @@ class World:
         world.apis = {api.key: api for family in world.families() for api in family.apis()}
         return world
 
+    def moving(self) -> Moving:
+        return Moving(
+            hosts=self.hosts, store=self.logs, chance=SystemChance(), threads=self.threads, log=logger("test")
+        )
+
     def families(self) -> tuple[Any, ...]:
         known = {"controller": self.controller, "config": self.live}
         return (
@@ -108,7 +114,7 @@ class World:
             ClientQuotas(controller=self.controller),
             TopicsReplicas(controller=self.controller),
             TopicsRecords(hosts=self.hosts),
-            LogDirs(hosts=self.hosts, store=self.logs),
+            LogDirs(moving=self.moving(), store=self.logs),
             Absent(controller=self.controller),
         )
 

@@ -1,0 +1,93 @@
+"""Moving partitions between the log directories of a broker, one at a time, while they are in use."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from penstock.model.clock import Chance
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import LogDirNotFound
+from penstock.model.ids import TopicPartition
+from penstock.observe.log import Logger
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import PartitionHost
+from penstock.storage.directories import LogDirectory
+from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch
+from penstock.storage.store import LogStore
+
+RETRY_S = 1.0
+"""Between tries at a log that is being compacted, which must end first."""
+
+
+class Moving:
+    """What has been asked for and is not done. A later wish for a partition replaces an earlier one."""
+
+    def __init__(self, *, hosts: Hosts, store: LogStore, chance: Chance, threads: Executor, log: Logger) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._chance = chance
+        self._threads = threads
+        self._log = log
+        self._wanted: dict[TopicPartition, LogDirectory] = {}
+        self._asked = asyncio.Event()
+
+    def ask(self, tp: TopicPartition, path: str) -> None:
+        """Have a partition moved to a directory; raises why it cannot be. Asking for where it is ends a move."""
+        target = next((directory for directory in self._store.all_directories if directory.path == path), None)
+        if target is None:
+            raise LogDirNotFound
+        target.check()
+        host = self._hosts.get(tp.topic, tp.partition)
+        if host.log.directory is target:
+            self._wanted.pop(tp, None)
+        else:
+            self._wanted[tp] = target
+            self._asked.set()
+
+    def under_way(self, path: str) -> list[TopicPartition]:
+        """Partitions that will be in a directory and are not yet."""
+        return [tp for tp, target in self._wanted.items() if target.path == path]
+
+    async def run(self) -> None:
+        """Move until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            for tp in list(self._wanted):
+                await self._move(tp)
+
+    async def _move(self, tp: TopicPartition) -> None:
+        target = self._wanted.get(tp)
+        if target is None:
+            return
+        move: Move | None = None
+        try:
+            host = self._hosts.get(tp.topic, tp.partition)
+            move = begin_move(host.log, target, self._unique())
+            if move is None:
+                asyncio.get_running_loop().call_later(RETRY_S, self._asked.set)
+                return
+            await self._copy(host, move, lambda: self._wanted.get(tp) is target)
+        except (BrokerError, OSError) as error:
+            self._log.error("move_failed", partition=str(tp), target=target.path, reason=str(error))
+        finally:
+            if move is not None and move.origin is None:
+                abandon_move(move, self._store.trash)
+        if self._wanted.get(tp) is target:
+            del self._wanted[tp]
+
+    async def _copy(self, host: PartitionHost, move: Move, still_wanted: Callable[[], bool]) -> None:
+        """Copy in rounds until next to nothing is missing, switch, and let the original go once the copy is safe."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(self._threads, move.copy)
+            if host.gone is not None or not still_wanted():
+                return
+            if try_switch(move):
+                break
+        await loop.run_in_executor(self._threads, move.settle)
+        retire(move, self._store.trash, self._unique())
+        self._log.info("partition_moved", partition=str(host.tp), to=move.target.path)
+
+    def _unique(self) -> str:
+        return self._chance.uuid_bytes().hex()
