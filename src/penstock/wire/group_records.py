@@ -1,0 +1,428 @@
+"""The records of `__consumer_offsets`, byte for byte as Kafka 4.3 writes them and as it has written them before.
+
+A key begins with its kind, a value with its version. Keys are in the old encoding throughout; most values are in the
+one with compact lengths and tagged fields, so that fields can be added without a new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TypeVar
+
+from penstock.wire.group_values import (
+    CONSUMER_CURRENT_MEMBER,
+    CONSUMER_GROUP,
+    CONSUMER_MEMBER,
+    CONSUMER_REGEX,
+    CONSUMER_TARGET,
+    CONSUMER_TARGET_MEMBER,
+    GROUP,
+    NAMED_KINDS,
+    NO_EPOCH,
+    OFFSET,
+    OFFSET_OLD,
+    UNSAID_MS,
+    ClassicProtocols,
+    ConsumerCurrentMemberValue,
+    ConsumerGroupValue,
+    ConsumerMemberValue,
+    ConsumerRegexValue,
+    ConsumerTargetMemberValue,
+    ConsumerTargetValue,
+    GroupValue,
+    Key,
+    MemberValue,
+    OffsetValue,
+    OwnedPartitions,
+    TopicPartitions,
+    Value,
+)
+from penstock.wire.primitives import (
+    STRING_BYTES_MAX,
+    ZERO_UUID,
+    Buffer,
+    FlexibleReader,
+    FlexibleWriter,
+    Malformed,
+    Reader,
+    Writer,
+)
+
+OFFSET_EXPIRING_VERSION = 1
+OFFSET_VERSION = 4
+GROUP_VERSION = 3
+CONSUMER_VERSION = 0
+
+T = TypeVar("T")
+
+_KIND = Struct(">h")
+_LENGTH = Struct(">h")
+_PARTITION = Struct(">i")
+_OFFSET_HEAD = Struct(">hqi")
+_TIME = Struct(">q")
+
+
+# Writing
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """The key of a committed offset."""
+    name, raw = group.encode(), topic.encode()
+    return b"".join(
+        (
+            b"\0\1",
+            _LENGTH.pack(checked_length(name)),
+            name,
+            _LENGTH.pack(checked_length(raw)),
+            raw,
+            _PARTITION.pack(partition),
+        )
+    )
+
+
+def offset_value(
+    offset: int, leader_epoch: int, metadata: str, commit_ms: int, expire_ms: int, topic_id: bytes
+) -> bytes:
+    """A committed offset. One with a time to expire takes an old version, the only one with a place for it."""
+    if expire_ms != UNSAID_MS:
+        out = Writer(_KIND.pack(OFFSET_EXPIRING_VERSION) + _TIME.pack(offset))
+        out.string(metadata)
+        out += _TIME.pack(commit_ms) + _TIME.pack(expire_ms)
+        return bytes(out)
+    if not metadata:
+        head = _OFFSET_HEAD.pack(OFFSET_VERSION, offset, leader_epoch) + b"\1"
+    else:
+        flexible = FlexibleWriter(_OFFSET_HEAD.pack(OFFSET_VERSION, offset, leader_epoch))
+        flexible.string(metadata)
+        head = bytes(flexible)
+    if topic_id == ZERO_UUID:
+        return head + _TIME.pack(commit_ms) + b"\0"
+    return head + _TIME.pack(commit_ms) + b"\1\0\x10" + topic_id
+
+
+def group_key(kind: int, group: str, name: str | None = None) -> bytes:
+    """The key of anything but an offset; `name` where the kind has one."""
+    assert (kind in NAMED_KINDS) == (name is not None), f"kind {kind} with the name {name!r}"
+    out = Writer(_KIND.pack(kind))
+    out.string(group)
+    if name is not None:
+        out.string(name)
+    return bytes(out)
+
+
+def checked_length(raw: bytes) -> int:
+    if len(raw) > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {len(raw)} bytes, the most is {STRING_BYTES_MAX}")
+    return len(raw)
+
+
+def group_value(value: GroupValue) -> bytes:
+    """A classic group, in the version that every Kafka since 2.3 reads."""
+    out = Writer(_KIND.pack(GROUP_VERSION))
+    out.string(value.protocol_type)
+    out.int32(value.generation)
+    out.string_nullable(value.protocol)
+    out.string_nullable(value.leader)
+    out.int64(value.state_ms)
+    out.length(len(value.members))
+    for member in value.members:
+        out.string(member.member_id)
+        out.string_nullable(member.group_instance_id)
+        out.string(member.client_id)
+        out.string(member.client_host)
+        out.int32(member.rebalance_timeout_ms)
+        out.int32(member.session_timeout_ms)
+        out.raw(member.subscription)
+        out.raw(member.assignment)
+    return bytes(out)
+
+
+def consumer_group_value(value: ConsumerGroupValue) -> bytes:
+    out = consumer_writer()
+    out.int32(value.epoch)
+    return tagged(out, value.metadata_hash != 0, lambda body: body.int64(value.metadata_hash))
+
+
+def consumer_member_value(value: ConsumerMemberValue) -> bytes:
+    out = consumer_writer()
+    out.string_nullable(value.instance_id)
+    out.string_nullable(value.rack_id)
+    out.string(value.client_id)
+    out.string(value.client_host)
+    out.strings(list(value.topics))
+    out.string_nullable(value.regex)
+    out.int32(value.rebalance_timeout_ms)
+    out.string_nullable(value.server_assignor)
+    classic = value.classic
+
+    def write_classic(body: Writer) -> None:
+        assert classic is not None
+        body.present(classic)
+        body.int32(classic.session_timeout_ms)
+        body.length(len(classic.protocols))
+        for name, metadata in classic.protocols:
+            body.string(name)
+            body.raw(metadata)
+            body.tags()
+        body.tags()
+
+    return tagged(out, classic is not None, write_classic)
+
+
+def consumer_target_value(value: ConsumerTargetValue) -> bytes:
+    out = consumer_writer()
+    out.int32(value.epoch)
+    return tagged(out, value.assigned_ms != 0, lambda body: body.int64(value.assigned_ms))
+
+
+def consumer_target_member_value(value: ConsumerTargetMemberValue) -> bytes:
+    out = consumer_writer()
+    out.length(len(value.partitions))
+    for topic_id, partitions in value.partitions:
+        out.uuid(topic_id)
+        out.integers("i", list(partitions))
+        out.tags()
+    out.tags()
+    return bytes(out)
+
+
+def consumer_current_member_value(value: ConsumerCurrentMemberValue) -> bytes:
+    out = consumer_writer()
+    out.int32(value.member_epoch)
+    out.int32(value.previous_epoch)
+    out.int8(value.state)
+    for owned in (value.assigned, value.revoking):
+        out.length(len(owned))
+        for topic_id, partitions, epochs in owned:
+            out.uuid(topic_id)
+            out.integers("i", list(partitions))
+            if epochs is None:
+                out.tags()
+            else:
+                body = out.fresh()
+                body.integers("i", list(epochs))
+                out.tags([(0, body)])
+    out.tags()
+    return bytes(out)
+
+
+def consumer_regex_value(value: ConsumerRegexValue) -> bytes:
+    out = consumer_writer()
+    out.strings(list(value.topics))
+    out.int64(value.version)
+    out.int64(value.resolved_ms)
+    out.tags()
+    return bytes(out)
+
+
+def consumer_writer() -> FlexibleWriter:
+    return FlexibleWriter(_KIND.pack(CONSUMER_VERSION))
+
+
+def tagged(out: Writer, said: bool, write: Callable[[Writer], None]) -> bytes:
+    """End a value whose only tagged field is written where it says something."""
+    if not said:
+        out.tags()
+    else:
+        body = out.fresh()
+        write(body)
+        out.tags([(0, body)])
+    return bytes(out)
+
+
+# Reading
+
+
+def read_key(data: Buffer) -> Key | None:
+    """What a record is about; None for kinds that are not known here, which are read over."""
+    return guarded(_read_key, data)
+
+
+def _read_key(data: Buffer) -> Key | None:
+    reader = Reader(data, 0)
+    kind = reader.int16()
+    if kind in (OFFSET_OLD, OFFSET):
+        return Key(OFFSET, reader.string(), topic=reader.string(), partition=reader.int32())
+    if kind in NAMED_KINDS:
+        return Key(kind, reader.string(), reader.string())
+    if kind in READERS:
+        return Key(kind, reader.string())
+    return None
+
+
+def read_value(kind: int, data: Buffer) -> Value:
+    """What a record says; Malformed where it cannot be read, or is of a version from the future."""
+    return guarded(READERS[kind], data)
+
+
+def guarded(read: Callable[[Buffer], T], data: Buffer) -> T:
+    try:
+        return read(data)
+    except (UnicodeDecodeError, StructError, IndexError) as error:
+        raise Malformed(f"a record of a coordinator: {error}") from error
+
+
+def _read_offset(data: Buffer) -> OffsetValue:
+    reader, version = versioned(data, OFFSET_VERSION, flexible_from=4)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
+    metadata = reader.string()
+    commit_ms = reader.int64()
+    expire_ms = reader.int64() if version == OFFSET_EXPIRING_VERSION else UNSAID_MS
+    topic_id = ZERO_UUID
+    for tag, end in reader.tagged():
+        if tag == 0:
+            topic_id = reader.uuid()
+        else:
+            reader.pos = end
+    return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
+
+
+def _read_group(data: Buffer) -> GroupValue:
+    reader, version = versioned(data, 4, flexible_from=4)
+    protocol_type = reader.string()
+    generation = reader.int32()
+    protocol = reader.string_nullable()
+    leader = reader.string_nullable()
+    state_ms = reader.int64() if version >= 2 else UNSAID_MS
+    members = tuple(_read_member(reader, version) for _ in range(reader.items(20, False)))
+    reader.skip_tags()
+    return GroupValue(protocol_type, generation, protocol, leader, state_ms, members)
+
+
+def _read_member(reader: Reader, version: int) -> MemberValue:
+    member_id = reader.string()
+    instance_id = reader.string_nullable() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_ms = reader.int32() if version >= 1 else -1
+    session_ms = reader.int32()
+    subscription, assignment = reader.raw(), reader.raw()
+    reader.skip_tags()
+    # A member of a broker that knew no rebalance timeout has its session's.
+    return MemberValue(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        session_ms if rebalance_ms < 0 else rebalance_ms,
+        session_ms,
+        subscription,
+        assignment,
+    )
+
+
+def _read_consumer_group(data: Buffer) -> ConsumerGroupValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    epoch, metadata_hash = reader.int32(), 0
+    for tag, end in reader.tagged():
+        if tag == 0:
+            metadata_hash = reader.int64()
+        else:
+            reader.pos = end
+    return ConsumerGroupValue(epoch, metadata_hash)
+
+
+def _read_consumer_member(data: Buffer) -> ConsumerMemberValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    instance_id, rack_id = reader.string_nullable(), reader.string_nullable()
+    client_id, client_host = reader.string(), reader.string()
+    topics = tuple(reader.strings())
+    regex = reader.string_nullable()
+    rebalance_ms = reader.int32()
+    assignor = reader.string_nullable()
+    classic: ClassicProtocols | None = None
+    for tag, end in reader.tagged():
+        if tag == 0:
+            classic = _read_classic(reader) if reader.present() else None
+        else:
+            reader.pos = end
+    return ConsumerMemberValue(
+        instance_id, rack_id, client_id, client_host, topics, regex, rebalance_ms, assignor, classic
+    )
+
+
+def _read_classic(reader: Reader) -> ClassicProtocols:
+    session_ms = reader.int32()
+    protocols: list[tuple[str, bytes]] = []
+    for _ in range(reader.items(3, False)):
+        protocols.append((reader.string(), reader.raw()))
+        reader.skip_tags()
+    reader.skip_tags()
+    return ClassicProtocols(session_ms, tuple(protocols))
+
+
+def _read_consumer_target(data: Buffer) -> ConsumerTargetValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    epoch, assigned_ms = reader.int32(), 0
+    for tag, end in reader.tagged():
+        if tag == 0:
+            assigned_ms = reader.int64()
+        else:
+            reader.pos = end
+    return ConsumerTargetValue(epoch, assigned_ms)
+
+
+def _read_consumer_target_member(data: Buffer) -> ConsumerTargetMemberValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    partitions: list[TopicPartitions] = []
+    for _ in range(reader.items(18, False)):
+        partitions.append((reader.uuid(), tuple(reader.integers("i", 4))))
+        reader.skip_tags()
+    reader.skip_tags()
+    return ConsumerTargetMemberValue(tuple(partitions))
+
+
+def _read_consumer_current_member(data: Buffer) -> ConsumerCurrentMemberValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    member_epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+    assigned = _read_owned(reader)
+    revoking = _read_owned(reader)
+    reader.skip_tags()
+    return ConsumerCurrentMemberValue(member_epoch, previous_epoch, state, assigned, revoking)
+
+
+def _read_owned(reader: Reader) -> tuple[OwnedPartitions, ...]:
+    owned: list[OwnedPartitions] = []
+    for _ in range(reader.items(18, False)):
+        topic_id, partitions = reader.uuid(), tuple(reader.integers("i", 4))
+        epochs: tuple[int, ...] | None = None
+        for tag, end in reader.tagged():
+            if tag == 0:
+                found = reader.integers_nullable("i", 4)
+                epochs = None if found is None else tuple(found)
+            else:
+                reader.pos = end
+        if epochs is not None and len(epochs) != len(partitions):
+            raise Malformed(f"{len(partitions)} partitions with {len(epochs)} epochs")
+        owned.append((topic_id, partitions, epochs))
+    return tuple(owned)
+
+
+def _read_consumer_regex(data: Buffer) -> ConsumerRegexValue:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    topics, version, resolved_ms = tuple(reader.strings()), reader.int64(), reader.int64()
+    reader.skip_tags()
+    return ConsumerRegexValue(topics, version, resolved_ms)
+
+
+def versioned(data: Buffer, newest: int, *, flexible_from: int = 0) -> tuple[Reader, int]:
+    """A reader behind a value's version, in the encoding that the version has."""
+    version: int = _KIND.unpack_from(data)[0]
+    if not 0 <= version <= newest:
+        raise Malformed(f"version {version} of a record whose newest version is {newest}")
+    return (FlexibleReader(data, 2) if version >= flexible_from else Reader(data, 2)), version
+
+
+READERS: dict[int, Callable[[Buffer], Value]] = {
+    OFFSET: _read_offset,
+    GROUP: _read_group,
+    CONSUMER_GROUP: _read_consumer_group,
+    CONSUMER_MEMBER: _read_consumer_member,
+    CONSUMER_TARGET: _read_consumer_target,
+    CONSUMER_TARGET_MEMBER: _read_consumer_target_member,
+    CONSUMER_CURRENT_MEMBER: _read_consumer_current_member,
+    CONSUMER_REGEX: _read_consumer_regex,
+}
