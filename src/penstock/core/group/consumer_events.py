@@ -6,7 +6,7 @@ values here are also what a group works with.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 
@@ -19,7 +19,11 @@ PartitionEpochs = Mapping[TopicId, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which the member got it: what older commits are fenced with."""
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
-NO_PARTITION_EPOCHS: PartitionEpochs = MappingProxyType({})
+
+
+def no_partition_epochs() -> PartitionEpochs:
+    return {}
+
 
 JOINING_EPOCH = 0
 LEFT_EPOCH = -1
@@ -95,8 +99,8 @@ class CurrentAssignment:
     previous_epoch: int = -1
     """A member that did not hear of its new epoch comes with this one."""
     state: MemberState = MemberState.STABLE
-    assigned: PartitionEpochs = NO_PARTITION_EPOCHS
-    revoking: PartitionEpochs = NO_PARTITION_EPOCHS
+    assigned: PartitionEpochs = field(default_factory=no_partition_epochs)
+    revoking: PartitionEpochs = field(default_factory=no_partition_epochs)
 
 
 @dataclass(frozen=True, slots=True)
