@@ -26,6 +26,9 @@ FRAME_LARGE_BYTES = 64 * 1024
 """From here on a frame is received alone, so that what follows it never has to be moved."""
 
 IN_MEMORY = (bytes, bytearray, memoryview)
+FRAME_GROWTH_BYTES = 256 * 1024
+"""Room that a large frame is given before its bytes are here; beyond, twice what has arrived."""
+
 SENDMSG_BUFFERS_MAX = 512
 SENDFILE_BYTES_MAX = 1 << 20
 """One `sendfile` call sends at most this much, so that one fast reader cannot hold the loop."""
@@ -161,8 +164,10 @@ class Connection:
             if whole > FRAME_LARGE_BYTES:
                 # The length of the frame behind it comes along, so that the next read is exact as well.
                 wanted = whole + LENGTH_BYTES
-                if start + wanted > len(self._buffer):
-                    self._move_to_front(wanted)
+                # A length is only a promise: room grows with what has come.
+                room = min(wanted, max(FRAME_GROWTH_BYTES, 2 * (end - start)))
+                if start + room > len(self._buffer):
+                    self._move_to_front(room)
                     start = 0
                 return self._view[self._end : start + wanted]
         if end == len(self._buffer):
