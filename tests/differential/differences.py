@@ -359,6 +359,24 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A compressed batch is taken at its header's word",
+        reason=(
+            "Kafka decompresses every batch to look at its records. penstock checks the header and the checksum and "
+            "stores the batch unopened, which makes compressed traffic several times cheaper. With the topic's key "
+            "`compressed.check=records` (`log.compressed.check` of the broker) every record is looked at as in Kafka."
+        ),
+        places=(
+            *(
+                Place(scenario=f"produce/{name}", field="*")
+                for name in ("compressed_garbage", "count_wrong_and_compressed")
+            ),
+            *(
+                Place(scenario=f"{family}/*", field="*.configs[compressed.check]", kafka=ABSENT)
+                for family in ("topics", "configs")
+            ),
+        ),
+    ),
+    Difference(
         title="min.insync.replicas is a default",
         reason=(
             "A new Kafka cluster stores `min.insync.replicas` as a setting of the whole cluster, which its "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import time
 from typing import Any
 
 from .script import Body, Peer, Run, Topic
@@ -11,7 +12,7 @@ from .script import Body, Peer, Run, Topic
 FIND, JOIN, SYNC, BEAT, LEAVE, COMMIT, OFFSETS, DESCRIBE, CONSUMER_BEAT, CONSUMER_DESCRIBE = (
     ("find_coordinator", 3),
     ("join_group", 9),
-    ("sync_group", 5),
+    ("sync_group", 4),
     ("heartbeat", 4),
     ("leave_group", 5),
     ("offset_commit", 9),
@@ -28,6 +29,7 @@ REBALANCE_MS = 30_000
 PROTOCOL_TYPE = "consumer"
 PROTOCOL = "p1"
 ASSIGNMENT = b"assigned"
+SHARDS_BEHIND_SECONDS = 0.02
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -50,8 +52,9 @@ class Member:
         } | fields
 
     def took(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Remember what a join answered."""
+        """Remember what a join answered; members are numbered in this order, and not in that of some later list."""
         self.member_id, self.generation = answer["member_id"], answer["generation_id"]
+        self.peer.run.tokens.member_id(self.member_id)
         return answer
 
 
@@ -113,6 +116,7 @@ def send_join(member: Member, version: int = JOIN[1], **fields: Any) -> None:
     body = join_body(member.group, member.member_id, group_instance_id=member.instance, **fields)
     if version >= 4 and member.instance is None and not member.member_id:
         member.member_id = member.peer.do(JOIN[0], version, body)["member_id"]
+        member.peer.run.tokens.member_id(member.member_id)
     member.peer.send(JOIN[0], version, body | {"member_id": member.member_id})
 
 
@@ -259,6 +263,28 @@ def consumer_join(group: str, member_id: str, *topics: str, **fields: Any) -> Bo
         "topic_partitions": [],
     }
     return consumer_body(group, member_id, 0, **whole) | fields
+
+
+def coordinated_topic(run: Run, token: str = "a", *, partitions: int = 1) -> Topic:
+    """A topic that the group coordinators know of too: they hear of it a moment after the brokers."""
+    topic = run.topic(token, partitions=partitions)
+    probe = group(run, f"probe-{token}")
+
+    def is_known() -> bool:
+        answer = run.do(*CONSUMER_BEAT, consumer_join(probe, "probe", topic.name))
+        return bool(answer["assignment"]["topic_partitions"])
+
+    run.until(f"{topic.name} known to coordinators", is_known)
+    run.do(*CONSUMER_BEAT, consumer_body(probe, "probe", -1))
+    time.sleep(SHARDS_BEHIND_SECONDS)
+    return topic
+
+
+def consumer_joined(run: Run, group: str, member_id: str, *topics: str, **fields: Any) -> int:
+    """Join a consumer group and give back the epoch."""
+    answer = run.do(*CONSUMER_BEAT, consumer_join(group, member_id, *topics, **fields))
+    assert answer["error_code"] == "none", answer
+    return int(answer["member_epoch"])
 
 
 def owned(topic: Topic, *partitions: int) -> list[dict[str, Any]]:

@@ -75,6 +75,8 @@ IDENTITY_FIELDS = (
 )
 """Kafka answers many lists in the order of a hash table: lists are compared as sets of these fields."""
 ORDERED_LISTS = frozenset({"synonyms", "records", "aborted_transactions"})
+SETS = frozenset({"partitions", "subscribed_topic_names"})
+"""Lists of plain values that stand in the order of a hash table."""
 LOWEST_TIME = re.compile(r"-92233\d{14}\b")
 BROKER_TIME = re.compile(r"\b1[7-9]\d{11}\b")
 TEXT_SHOWN_MAX = 300
@@ -163,7 +165,7 @@ def _normal(field: str, value: Any, tokens: Tokens, own_only: bool) -> Any:
             value = _merged(value) if field == "responses" else value
             kept = [item for item in value if not (own_only and _is_foreign(item, tokens))]
             items = [_normal(field, item, tokens, own_only) for item in kept]
-            if field == "partitions" and all(isinstance(item, int) for item in items):
+            if field in SETS and not any(isinstance(item, dict) for item in items):
                 return sorted(items)
             return items if field in ORDERED_LISTS else sorted(items, key=_identity)
         case bytes() if field == "records":
