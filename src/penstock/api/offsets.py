@@ -13,13 +13,20 @@ from typing import Any
 
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError, wire_error
-from penstock.model.generated_errors import InvalidRequest, OffsetNotAvailable, UnknownServerError, UnsupportedVersion
+from penstock.model.generated_errors import (
+    CorruptMessage,
+    InvalidRequest,
+    OffsetNotAvailable,
+    UnknownServerError,
+    UnsupportedVersion,
+)
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.storage.view import TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch
 from penstock.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
+from penstock.wire.primitives import Malformed
 
 LATEST = -1
 EARLIEST = -2
@@ -108,6 +115,10 @@ class Offsets:
                 found = await asyncio.to_thread(search)
             except BrokerError as error:
                 answer.error_code, _ = wire_error(error)
+                continue
+            except Malformed:
+                # A compressed batch that was taken at its header's word and does not hold what it says.
+                answer.error_code = CorruptMessage.code
                 continue
             # A record that readers may not see yet has not happened for them.
             if found is not None and found.offset < readable:

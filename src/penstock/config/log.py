@@ -18,6 +18,7 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 FLUSH_POLICIES = ("os", "group")
+COMPRESSED_CHECKS = ("header", "records")
 SEGMENT_BYTES_MIN = 1024 * 1024
 REPLICA_PAIR = re.compile(r"\d+:\d+")
 
@@ -104,6 +105,14 @@ class TopicConfig:
         minimum=0,
         synonyms=of("log.segment.delete.delay.ms"),
         doc="How long a dropped segment's files stay on disk.",
+    )
+    compressed_check: str = key(
+        "compressed.check",
+        "header",
+        Kind.STRING,
+        choices=COMPRESSED_CHECKS,
+        synonyms=of("log.compressed.check"),
+        doc="What is checked of a compressed batch: its header and checksum (header), or every record in it (records).",
     )
     flush: str = key(
         "flush",

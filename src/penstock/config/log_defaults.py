@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.config.key import DOUBLE_MAX, LONG_MAX, Kind, Mode, Value, key
-from penstock.config.log import FLUSH_POLICIES, RETENTION_HOURS_DEFAULT, TOPIC_KEYS
+from penstock.config.log import COMPRESSED_CHECKS, FLUSH_POLICIES, RETENTION_HOURS_DEFAULT, TOPIC_KEYS
 
 LIVE = Mode.CLUSTER_WIDE
 
@@ -60,6 +60,14 @@ class LogDefaults:
     compression_zstd_level: int = default_of("compression.zstd.level", "compression.zstd.level")
     log_cleaner_delete_retention_ms: int = default_of("delete.retention.ms", "log.cleaner.delete.retention.ms")
     log_segment_delete_delay_ms: int = default_of("file.delete.delay.ms", "log.segment.delete.delay.ms")
+    log_compressed_check: str = key(
+        "log.compressed.check",
+        "header",
+        Kind.STRING,
+        choices=COMPRESSED_CHECKS,
+        mode=LIVE,
+        doc=f"Default of a topic's compressed.check. {TOPIC_KEYS['compressed.check'].doc}",
+    )
     log_flush_policy: str = key(
         "log.flush.policy",
         "os",

@@ -4,7 +4,8 @@ Batches are stored as they were sent. Only three things change one: the broker's
 on, and a greatest timestamp that the producer misstated. The order of the checks is Kafka's, so that a batch with
 several faults is refused for the same one.
 
-Records are walked, compressed ones too: a batch that cannot be read would stop every reader of the partition for good.
+Records are walked. Compressed ones are taken at their header's word, unless the topic needs to see them or asks for
+them to be checked (`compressed.check`): opening them costs more than everything else that happens to a batch.
 """
 
 from array import array
@@ -74,7 +75,17 @@ CODECS = {
 class IntakeRules:
     """A topic's settings as the produce path wants them; one for all partitions of a topic."""
 
-    __slots__ = ("after_max_ms", "before_max_ms", "bytes_max", "codec", "compact", "level", "log_append_time", "plain")
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "bytes_max",
+        "codec",
+        "compact",
+        "level",
+        "log_append_time",
+        "plain",
+        "trusting",
+    )
 
     def __init__(self, config: TopicConfig) -> None:
         self.bytes_max = config.max_message_bytes
@@ -90,6 +101,8 @@ class IntakeRules:
             self.level = config.compression_lz4_level
         elif self.codec == compression.ZSTD:
             self.level = config.compression_zstd_level
+        self.trusting = config.compressed_check == "header"
+        """Whether a compressed batch is taken at its header's word."""
         self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC
         """Nothing here needs more than the common path."""
 

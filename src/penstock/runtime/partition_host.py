@@ -43,13 +43,22 @@ from penstock.runtime.aborted import AbortedTxns
 from penstock.runtime.awaited import Awaited
 from penstock.runtime.divergence import divergence
 from penstock.runtime.group_commit import GroupCommit
-from penstock.runtime.intake import HEAVY_BYTES, LIGHT_RECORDS_BYTES_MAX, IntakeRules, TooHeavy, one_batch, screen
+from penstock.runtime.intake import (
+    HEAVY_BYTES,
+    LIGHT_RECORDS_BYTES_MAX,
+    ZSTD_FROM_VERSION,
+    IntakeRules,
+    TooHeavy,
+    one_batch,
+    screen,
+)
 from penstock.runtime.outcomes import Appended, Fetched
 from penstock.runtime.wakes import Wakes, Watcher
 from penstock.storage.flush import FlushJob
 from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
+from penstock.wire.compression import LZ4
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
@@ -166,21 +175,24 @@ class PartitionHost:
                 magic == MAGIC
                 and length + PREFIX_BYTES == size <= rules.bytes_max
                 and base_offset == 0
-                and (attributes == 0 or (attributes == TRANSACTIONAL_FLAG and transactional_id is not None))
+                and (attributes == 0 or (rules.trusting and attributes <= LZ4 + (version >= ZSTD_FROM_VERSION)))
                 and last + 1 == count > 0
                 and (sequence >= 0 or header[9] < 0)
             ):
                 if crc32c(records[ATTRIBUTES_AT:]) != crc:
                     raise CorruptMessage(f"Record is corrupt (stored crc = {crc}) in topic partition {self.tp}.")
-                try:
-                    _, consecutive, delta_min, delta_max = check(records, HEADER_BYTES, size, count)
-                except Malformed:
-                    # Refused below, in Kafka's words.
-                    consecutive, delta_min, delta_max = False, 0, 0
-                base_time += delta_min
+                if attributes == 0:
+                    try:
+                        _, sound, delta_min, delta_max = check(records, HEADER_BYTES, size, count)
+                    except Malformed:
+                        # Refused below, in Kafka's words.
+                        sound, delta_min, delta_max = False, 0, 0
+                    base_time += delta_min
+                    sound = sound and base_time + delta_max - delta_min == max_time
+                else:
+                    sound = base_time <= max_time
                 if (
-                    consecutive
-                    and base_time + delta_max - delta_min == max_time
+                    sound
                     and base_time > NO_TIMESTAMP
                     and now_ms - base_time <= rules.before_max_ms
                     and max_time - now_ms <= rules.after_max_ms

@@ -39,6 +39,10 @@ def changed(data: bytearray, **fields: int) -> bytearray:
     return out
 
 
+OPENED = {"compressed.check": "records"}
+"""Every record of a compressed batch is looked at."""
+
+
 def refused(
     data: bytes | bytearray, error: type[BrokerError], configs: dict[str, str] | None = None, **kw: Any
 ) -> BrokerError:
@@ -147,7 +151,7 @@ def test_headers_that_contradict_their_records_or_are_not_a_clients_are_invalid(
     data = batch(b"a", b"b", codec=codec)
     if "attributes" in fields:
         fields = {"attributes": fields["attributes"] | codec}
-    error = refused(changed(data, **fields), InvalidRecord)
+    error = refused(changed(data, **fields), InvalidRecord, OPENED)
     assert error.record_errors is None
 
 
@@ -183,7 +187,7 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
         data = batch(b"a", codec=codec)
         header = parse_batch_header(data)
         garbage = bytearray(data[:61]) + b"this is not compressed"
-        rig = Rig(topic())
+        rig = Rig(topic(configs=OPENED))
         host = rig.host()
         work = host.append(memoryview(changed(garbage, length=len(garbage) - 12)), NOW_MS)
         assert not isinstance(work, Appended), "found out off the loop"
@@ -193,6 +197,18 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
         assert header.codec == codec
 
     asyncio.run(run())
+
+
+def test_a_compressed_batch_is_taken_at_its_headers_word_where_nobody_asks_for_more() -> None:
+    data = batch(b"a", codec=compression.LZ4)
+    garbage = bytearray(data[:61]) + b"this is not compressed"
+    rig = Rig(topic())
+    host = rig.host()
+
+    appended = rig.append(host, changed(garbage, length=len(garbage) - 12))
+
+    assert (appended.base_offset, host.state.log_end) == (0, 1)
+    refused(changed(data, record_count=7), InvalidRecord)
 
 
 def test_a_codec_that_does_not_exist_is_refused_as_kafka_does() -> None:
@@ -207,7 +223,7 @@ def test_a_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
     async def run() -> None:
         data = batch(bytes(3_000_000), codec=compression.ZSTD)
         assert len(data) < 10_000
-        rig = Rig(topic())
+        rig = Rig(topic(configs=OPENED))
         host = rig.host()
         work = host.append(memoryview(data), NOW_MS)
         assert not isinstance(work, Appended)
