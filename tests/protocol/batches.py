@@ -30,6 +30,7 @@ FIELDS = {
 }
 NO_COMPRESSION = 0
 GZIP = 1
+ZSTD = 4
 
 Record = tuple[bytes | None, bytes | None]
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import zstandard
 
-from protocol.batches import GZIP, batch, broken, message_set, now_ms, records_of, with_body
+from penstock.testing.processes import usage
+from protocol.batches import GZIP, ZSTD, batch, broken, message_set, now_ms, records_of, with_body
 from protocol.raw import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -19,6 +21,7 @@ from protocol.raw import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Wire,
 )
+from protocol.under_test import about_penstock
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUIRED_ACKS = 21
@@ -61,9 +64,6 @@ BAD: list[Refused] = [
     ("zeros behind it", lambda good: good + bytes(20), CORRUPT_MESSAGE),
     ("a control record", lambda good: broken(good, attributes=0x20), INVALID_RECORD),
     ("an unknown codec", lambda good: broken(good, attributes=7), UNREADABLE),
-    ("compressed noise", lambda good: with_body(broken(good, attributes=GZIP), b"not gzip"), UNREADABLE),
-    ("noise, compressed", lambda good: with_body(broken(good, attributes=GZIP), GZIPPED_NOISE), UNREADABLE),
-    ("fewer records inside than outside", lambda good: fewer_inside(), INVALID_RECORD),
     ("noise for records", lambda good: with_body(good, b"\xff" * 30), UNREADABLE),
     ("no records in its body", lambda good: with_body(good, b""), INVALID_RECORD),
     ("bytes behind its records", lambda good: with_body(good, good[61:] + bytes(2)), INVALID_RECORD),
@@ -71,6 +71,12 @@ BAD: list[Refused] = [
     ("a producer without a sequence", lambda good: broken(good, producer_id=5), INVALID_RECORD),
     ("a timestamp in two hours", lambda good: in_two_hours(), INVALID_TIMESTAMP),
 ]  # fmt: skip
+
+BAD_INSIDE: list[Refused] = [
+    ("compressed noise", lambda good: with_body(broken(good, attributes=GZIP), b"not gzip"), UNREADABLE),
+    ("noise, compressed", lambda good: with_body(broken(good, attributes=GZIP), GZIPPED_NOISE), UNREADABLE),
+    ("fewer records inside than outside", lambda good: fewer_inside(), INVALID_RECORD),
+]
 
 
 def in_two_hours() -> bytes:
@@ -85,6 +91,18 @@ def fewer_inside() -> bytes:
 def test_a_bad_batch_is_refused_and_nothing_is_written(
     wire: Wire, topic: str, change: Callable[[bytes], bytes], codes: int | tuple[int, ...]
 ) -> None:
+    assert_refused(wire, topic, change, codes)
+
+
+@pytest.mark.parametrize(("change", "codes"), [case[1:] for case in BAD_INSIDE], ids=[case[0] for case in BAD_INSIDE])
+def test_compressed_records_that_are_bad_are_refused_where_they_are_looked_at(
+    wire: Wire, make_topic: Any, change: Callable[[bytes], bytes], codes: int | tuple[int, ...]
+) -> None:
+    """Apache Kafka looks at them in every topic; here a topic asks for it."""
+    assert_refused(wire, make_topic(**({"compressed_check": "records"} if about_penstock() else {})), change, codes)
+
+
+def assert_refused(wire: Wire, topic: str, change: Callable[[bytes], bytes], codes: int | tuple[int, ...]) -> None:
     wire.produce(topic, batch(values=[b"before"]))
     good = batch(values=[b"one", b"two", b"three"])
 
@@ -192,6 +210,24 @@ def test_an_older_epoch_of_a_producer_is_fenced(wire: Wire, topic: str) -> None:
     assert wire.produce(topic, batch(values=[b"old"], producer=(4244, 2, 0))).error_code == invalid_producer_epoch
     assert wire.produce(topic, batch(values=[b"newer"], producer=(4244, 4, 0))).error_code == NONE
     assert wire.offset(topic) == 2
+
+
+@pytest.mark.penstock_only
+@pytest.mark.parametrize("config", [{"cleanup_policy": "compact"}, {"compression_type": "lz4"}], ids=str)
+def test_a_batch_that_unpacks_to_nearly_a_gigabyte_is_refused_at_little_cost(
+    broker: Any, wire: Wire, make_topic: Any, config: dict[str, str]
+) -> None:
+    topic = make_topic(**config)
+    # A record's length, its fixed fields, a null key, and the length of a value of 900 MB.
+    start = bytes.fromhex("9480808407") + bytes.fromhex("00000001") + bytes.fromhex("8080808407")
+    body = zstandard.compress(start + bytes((900 << 20) + 1))
+    assert len(body) < 100_000
+
+    refused = wire.produce(topic, with_body(broken(batch(values=[b"x"]), attributes=ZSTD), body))
+
+    assert refused.error_code in UNREADABLE
+    assert wire.offset(topic) == 0
+    assert usage(broker.pid).resident_bytes_peak < 500 << 20
 
 
 def test_an_error_without_acknowledgement_closes_the_connection(wire: Wire, topic: str) -> None:

@@ -102,6 +102,11 @@ def test_a_bad_topic_is_refused_by_naming_what_is_bad(admin: AdminClient, new: N
     assert said in error.str()
 
 
+@pytest.mark.parametrize("partitions", [10_001, 100_000])
+def test_more_partitions_than_one_request_may_ask_for_are_refused(admin: AdminClient, partitions: int) -> None:
+    assert refusal(admin.create_topics([NewTopic("enormous", partitions, 1)])).code() == KafkaError.POLICY_VIOLATION
+
+
 def test_a_topic_that_exists_is_not_made_again(admin: AdminClient, topic: str) -> None:
     assert refusal(admin.create_topics([NewTopic(topic, 1, 1)])).code() == KafkaError.TOPIC_ALREADY_EXISTS
 
