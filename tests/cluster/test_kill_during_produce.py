@@ -72,6 +72,7 @@ def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
         assert not history.refused, history.refused[:3]
         log = numbers_by_offset(read_all(broker.bootstrap, history.topic))
         check_nothing_is_lost(history, log)
+        assert seen[history.topic], "the reader saw nothing"
         check_readers_saw_the_log(seen[history.topic], log)
         assert set(log.values()) == set(range(history.sent))
         assert sorted(log) == list(range(len(log))), "offsets have holes"

@@ -1,0 +1,46 @@
+"""The checks of the bad-day tests find what they look for."""
+
+from __future__ import annotations
+
+import pytest
+from cluster.histories import (
+    Acknowledged,
+    check_in_order,
+    check_nothing_is_doubled,
+    check_nothing_is_lost,
+    check_readers_saw_the_log,
+)
+
+LOG = {0: 0, 1: 1, 2: 2}
+
+
+def acknowledged(**offsets: int) -> Acknowledged:
+    return Acknowledged("t", offsets={int(name[1:]): at for name, at in offsets.items()})
+
+
+def test_a_good_history_passes() -> None:
+    check_nothing_is_lost(acknowledged(n0=0, n1=1, n2=2), LOG)
+    check_nothing_is_doubled(LOG)
+    check_in_order(LOG)
+    check_readers_saw_the_log({1: 1}, LOG)
+
+
+@pytest.mark.parametrize("log", [{0: 0, 1: 1}, {0: 0, 1: 2, 2: 1}, {}])
+def test_an_acknowledged_message_that_is_not_where_it_was_said_to_be_is_found(log: dict[int, int]) -> None:
+    with pytest.raises(AssertionError, match="acknowledged are not there"):
+        check_nothing_is_lost(acknowledged(n0=0, n1=1, n2=2), log)
+
+
+def test_a_doubled_message_is_found() -> None:
+    with pytest.raises(AssertionError, match="stand twice"):
+        check_nothing_is_doubled({0: 0, 1: 1, 2: 1})
+
+
+def test_messages_out_of_order_are_found() -> None:
+    with pytest.raises(AssertionError, match="out of the order"):
+        check_in_order({0: 0, 1: 2, 2: 1})
+
+
+def test_what_a_reader_saw_and_is_not_there_any_more_is_found() -> None:
+    with pytest.raises(AssertionError, match="differ from what was read"):
+        check_readers_saw_the_log({3: 3}, LOG)
