@@ -17,9 +17,8 @@ COUNT = 10
 
 
 def main(bootstrap: str) -> None:
-    with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
-        with suppress(TopicAlreadyExistsError):
-            admin.create_topics({TOPIC: {"num_partitions": 1}}, wait_for_metadata=True)
+    with KafkaAdminClient(bootstrap_servers=bootstrap) as admin, suppress(TopicAlreadyExistsError):
+        admin.create_topics({TOPIC: {"num_partitions": 1}}, wait_for_metadata=True)
 
     with KafkaProducer(bootstrap_servers=bootstrap, value_serializer=lambda order: json.dumps(order).encode()) as out:
         for number in range(COUNT):

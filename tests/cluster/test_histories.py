@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cluster.histories import (
     Acknowledged,
     check_in_order,
