@@ -171,10 +171,10 @@ class CommitOffsets:
 class CommitReply:
     """Which entries, by their index, were not taken, and why; all others were."""
 
-    failures: Mapping[int, Failure] = NO_FAILURES
+    failures: Mapping[int, Failure]
 
 
-ALL_COMMITTED = CommitReply()
+ALL_COMMITTED = CommitReply(NO_FAILURES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class DeleteOffsets:
 class DeleteOffsetsReply:
     """Which partitions, by their index, were not done, and why."""
 
-    failures: Mapping[int, Failure] = NO_FAILURES
+    failures: Mapping[int, Failure]
 
 
 class CommittedOffset(NamedTuple):

@@ -1,0 +1,48 @@
+"""A step while it is being thought of."""
+
+from collections.abc import Hashable
+
+from penstock.core.group.step import Answer, CancelTimer, Event, Job, Reply, SetTimer, Step, Ticket
+from penstock.model.errors import BrokerError
+
+
+class Draft:
+    """What has been decided so far; becomes a `Step` when there is no more to say."""
+
+    __slots__ = ("_answers", "_events", "_jobs", "_timers", "now_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self._events: list[Event] = []
+        self._answers: list[Answer] = []
+        self._timers: dict[Hashable, SetTimer | CancelTimer] = {}
+        self._jobs: list[Job] = []
+
+    def remember(self, event: Event) -> None:
+        self._events.append(event)
+
+    def answer(self, ticket: Ticket, reply: Reply | BrokerError) -> None:
+        self._answers.append(Answer(ticket, reply))
+
+    def wake_at(self, key: Hashable, at_ms: int) -> None:
+        """Of several words on one timer the last counts."""
+        self._timers[key] = SetTimer(key, at_ms)
+
+    def let_sleep(self, key: Hashable) -> None:
+        self._timers[key] = CancelTimer(key)
+
+    def add(self, step: Step) -> None:
+        """Go on with what somebody else has decided."""
+        self._events += step.events
+        self._answers += step.answers
+        self._jobs += step.jobs
+        for timer in step.timers:
+            self._timers[timer.key] = timer
+
+    def step(self) -> Step:
+        return Step(
+            events=tuple(self._events),
+            answers=tuple(self._answers),
+            timers=tuple(self._timers.values()),
+            jobs=tuple(self._jobs),
+        )
