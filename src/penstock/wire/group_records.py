@@ -287,7 +287,7 @@ def _read_group(data: Buffer) -> GroupValue:
     protocol = reader.string_nullable()
     leader = reader.string_nullable()
     state_ms = reader.int64() if version >= 2 else UNSAID_MS
-    members = tuple(_read_member(reader, version) for _ in range(reader.items(20, False)))
+    members = tuple(_read_member(reader, version) for _ in range(reader.items(14, False)))
     reader.skip_tags()
     return GroupValue(protocol_type, generation, protocol, leader, state_ms, members)
 
