@@ -62,6 +62,9 @@ COMMANDS: dict[str, Entry] = {
         attribute="consume",
         summary="Read a topic: all of it, unless told otherwise, and then stop.",
     ),
+    "group": Entry(
+        module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
+    ),
     "config": Entry(
         module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
     ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
 
+from penstock.client.calls import AdminCalls
 from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
 from penstock.client.failures import ClientError, failure, failure_of
 from penstock.client.library import kafka, kafka_admin
@@ -68,13 +68,8 @@ class Admin:
     """One admin connection. Every call either returns what it says or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
-        connection.check()
-        self._seconds_max = seconds_max
-        try:
-            self._client = kafka_admin().AdminClient(connection.settings())
-        except Exception as error:
-            raise failure_of(error, "cannot use these client properties") from error
-        self._bootstrap = connection.bootstrap
+        self._calls = AdminCalls(connection, seconds_max)
+        self._client = self._calls.client
 
     def topics(self) -> tuple[TopicInfo, ...]:
         """Every topic, by name."""
@@ -97,7 +92,7 @@ class Admin:
 
     def describe(self, name: str) -> TopicInfo:
         """One topic with its id; unknown names are an error and are not created."""
-        found = self._one(f"topic {name}", self._client.describe_topics, kafka().TopicCollection([name]))
+        found = self._calls.one(f"topic {name}", self._client.describe_topics, kafka().TopicCollection([name]))
         partitions = tuple(
             PartitionInfo(
                 partition=each.id,
@@ -116,7 +111,7 @@ class Admin:
         topic = kafka_admin().NewTopic(
             name, num_partitions=partitions, replication_factor=replicas, config=dict(configs)
         )
-        self._one(f"cannot create topic {name}", self._client.create_topics, [topic])
+        self._calls.one(f"cannot create topic {name}", self._client.create_topics, [topic])
 
     def described_when_led(self, name: str) -> TopicInfo:
         """A topic just made, once its partitions have leaders: brokers hear of it a moment after the controller."""
@@ -133,18 +128,18 @@ class Admin:
         return self.describe(name)
 
     def delete(self, name: str) -> None:
-        self._one(f"cannot delete topic {name}", self._client.delete_topics, [name])
+        self._calls.one(f"cannot delete topic {name}", self._client.delete_topics, [name])
 
     def grow(self, name: str, partitions: int) -> None:
         """Up to so many partitions in all."""
         wanted = kafka_admin().NewPartitions(name, partitions)
         doing = f"cannot grow topic {name} to {partitions} partitions"
-        self._one(doing, self._client.create_partitions, [wanted])
+        self._calls.one(doing, self._client.create_partitions, [wanted])
 
     def configs(self, resource: Resource) -> tuple[ConfigValue, ...]:
         """Every setting of a topic or broker, by name."""
         wanted = kafka_admin().ConfigResource(resource.kind, resource.name)
-        found = self._one(f"cannot describe {resource}", self._client.describe_configs, [wanted])
+        found = self._calls.one(f"cannot describe {resource}", self._client.describe_configs, [wanted])
         return tuple(
             ConfigValue(
                 name=entry.name,
@@ -162,7 +157,7 @@ class Admin:
         changes = [entry(name, value, incremental_operation=change.SET) for name, value in put.items()]
         changes += [entry(name, None, incremental_operation=change.DELETE) for name in remove]
         target = kafka_admin().ConfigResource(resource.kind, resource.name, incremental_configs=changes)
-        self._one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
+        self._calls.one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
 
     def bounds(self, topic: str, partitions: Sequence[int], times: Iterable[int] = ()) -> dict[int, Bounds]:
         """What each partition holds, and the offsets at the given timestamps."""
@@ -180,34 +175,18 @@ class Admin:
     def truncate(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset of each partition; the new starts."""
         wanted = [kafka().TopicPartition(topic, index, offset) for index, offset in before.items()]
-        found = self._all(f"cannot truncate topic {topic}", self._client.delete_records, wanted)
+        found = self._calls.all(f"cannot truncate topic {topic}", self._client.delete_records, wanted)
         return {each.partition: result.low_watermark for each, result in found.items()}
 
     def _offsets(self, topic: str, partitions: Sequence[int], spec: Any) -> dict[int, int]:
         wanted = {kafka().TopicPartition(topic, index): spec for index in partitions}
-        found = self._all(f"cannot list offsets of topic {topic}", self._client.list_offsets, wanted)
+        found = self._calls.all(f"cannot list offsets of topic {topic}", self._client.list_offsets, wanted)
         return {each.partition: result.offset for each, result in found.items()}
 
     def _metadata(self) -> Any:
         try:
-            return self._client.list_topics(timeout=self._seconds_max)
+            return self._client.list_topics(timeout=self._calls.seconds_max)
         except Exception as error:
-            cause = failure_of(error, f"{self._bootstrap} did not answer")
+            cause = failure_of(error, f"{self._calls.bootstrap} did not answer")
             cause.hint = "something listens there, but is it a Kafka broker, and does it want TLS or a login?"
             raise cause from error
-
-    def _one(self, doing: str, call: Callable[..., dict[Any, Future[Any]]], wanted: Any) -> Any:
-        """The result of a call about one thing."""
-        found = self._all(doing, call, wanted)
-        assert len(found) == 1, f"{doing}: {len(found)} answers"
-        return next(iter(found.values()))
-
-    def _all(self, doing: str, call: Callable[..., dict[Any, Future[Any]]], wanted: Any) -> dict[Any, Any]:
-        """The results of a call about several things; the first failure of any of them is raised."""
-        try:
-            futures = call(wanted, request_timeout=self._seconds_max)
-            return {each: future.result(timeout=self._seconds_max * 2) for each, future in futures.items()}
-        except TimeoutError:
-            raise ClientError(f"{doing}: no answer within {self._seconds_max:g} s") from None
-        except Exception as error:
-            raise failure_of(error, doing) from error

@@ -1,0 +1,102 @@
+"""What `penstock group describe` shows: one row per partition that a group has committed or reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.groups import GroupInfo, GroupMember, Place
+from penstock.client.positions import Bounds
+
+COLUMNS = ("topic", "partition", "committed", "start", "end", "lag", "member", "client", "host", "per_second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """One partition of a group. Without a commit there is no lag: the reset policy decides where reading begins."""
+
+    place: Place
+    committed: int | None
+    held: Bounds
+    owner: GroupMember | None
+    per_second: float | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records still to read: none of those below the start, which are gone."""
+        return None if self.committed is None else max(0, self.held.end - max(self.committed, self.held.start))
+
+    def row(self) -> tuple[object, ...]:
+        owner = self.owner
+        who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
+        rate = None if self.per_second is None else round(self.per_second, 1)
+        return (*self.place, self.committed, self.held.start, self.held.end, self.lag, *who, rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A group at one moment."""
+
+    group: GroupInfo
+    taken_ms: int
+    partitions: tuple[PartitionReport, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag or 0 for each in self.partitions)
+
+    def heading(self) -> list[str]:
+        group = self.group
+        assignor = f"  assignor {group.assignor}" if group.assignor else ""
+        lines = [f"{group.name}  {group.kind}  {group.state}{assignor}  {len(group.members)} members  lag {self.lag}"]
+        idle = [member for member in group.members if not member.places]
+        return lines + [f"  {member} reads nothing" for member in idle]
+
+    def rows(self, *, with_rate: bool) -> list[tuple[object, ...]]:
+        rows = [each.row() for each in self.partitions]
+        return rows if with_rate else [row[:-1] for row in rows]
+
+    def as_json(self) -> dict[str, Any]:
+        group = self.group
+        return {
+            "group": group.name,
+            "type": group.kind,
+            "state": group.state,
+            "assignor": group.assignor or None,
+            "coordinator": group.coordinator,
+            "lag": self.lag,
+            "members": [
+                {
+                    "member": member.member_id,
+                    "client": member.client_id,
+                    "host": member.host,
+                    "instance": member.instance_id,
+                    "partitions": [{"topic": topic, "partition": index} for topic, index in member.places],
+                }
+                for member in group.members
+            ],
+            "partitions": [dict(zip(COLUMNS, each.row(), strict=True)) for each in self.partitions],
+        }
+
+
+def make_report(
+    group: GroupInfo,
+    committed: Mapping[Place, int],
+    bounds: Mapping[Place, Bounds],
+    *,
+    now_ms: int,
+    earlier: Report | None,
+) -> Report:
+    """The group now; with an earlier look, also how fast each partition was read since."""
+    owners = group.owners()
+    before = {} if earlier is None else {each.place: each.committed for each in earlier.partitions}
+    seconds = 0.0 if earlier is None else (now_ms - earlier.taken_ms) / 1000
+    partitions: list[PartitionReport] = []
+    for place, held in sorted(bounds.items()):
+        offset, was = committed.get(place), before.get(place)
+        moved = None if offset is None or was is None or seconds <= 0 else (offset - was) / seconds
+        partitions.append(
+            PartitionReport(place=place, committed=offset, held=held, owner=owners.get(place), per_second=moved)
+        )
+    return Report(group=group, taken_ms=now_ms, partitions=tuple(partitions))
