@@ -53,6 +53,11 @@ class JobDone(Protocol):
     @property
     def group(self) -> str: ...
 
+    @property
+    def fault(self) -> str | None:
+        """What went wrong, for the log: a bug. The coordinator tries again later."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
