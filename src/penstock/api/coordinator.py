@@ -1,19 +1,27 @@
 """FindCoordinator (10), every version: who looks after a group, a transaction or a share partition.
 
-One broker coordinates everything in its cluster.
+A group is looked after by the leader of its partition of `__consumer_offsets`, which is made when the first group is
+looked for: the question then waits for it, as an error would only make every client ask again. Transactions and share
+partitions are this broker's own, as long as it is alone.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
+from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.live_config import LiveConfig
 from penstock.core.controller.records import BrokerEndpoint
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import find_coordinator as gen
 
 GROUP = 0
@@ -26,16 +34,33 @@ NOBODY = -1
 
 
 class Coordinators:
-    """Names this broker, where clients of the asking listener find it."""
+    """Names the broker to ask, where clients of the asking listener find it."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+    def __init__(
+        self, *, controller: Controller, config: LiveConfig, groups: GroupCoordinators, internal: InternalTopics
+    ) -> None:
         self._image = controller.image
         self._config = config
+        self._groups = groups
+        self._internal = internal
 
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=10, versions=range(7), handle=self.find_coordinator),)
 
-    def find_coordinator(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    def find_coordinator(
+        self, context: RequestContext, request: gen.Request
+    ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
+        if request.key_type == GROUP and not self._internal.has_offsets():
+            return self._make_and_answer(context, request)
+        return self._answer(context, request)
+
+    async def _make_and_answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
+        # Where it cannot be made, the answer says that there is no coordinator yet.
+        with suppress(BrokerError):
+            await self._internal.ensure_offsets()
+        return self._answer(context, request)
+
+    def _answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
         if context.api_version >= BATCHED_FROM:
             return gen.Response(
                 coordinators=[self._find(context, key, request.key_type) for key in request.coordinator_keys]
@@ -55,21 +80,31 @@ class Coordinators:
 
     def _find(self, context: RequestContext, key: str, key_type: int) -> gen.Coordinator:
         try:
-            at = self._place(context, key, key_type)
+            node_id = self._keeper(key, key_type)
+            at = self._place(context, node_id)
         except BrokerError as error:
             # The message of a bad share key is left empty, as Kafka leaves it.
             message = "" if key_type == SHARE else error.wire_message
             return gen.Coordinator(
                 key=key, node_id=NOBODY, host="", port=NOBODY, error_code=error.code, error_message=message
             )
-        return gen.Coordinator(key=key, node_id=self._config.current.broker_id, host=at.host, port=at.port)
+        return gen.Coordinator(key=key, node_id=node_id, host=at.host, port=at.port)
 
-    def _place(self, context: RequestContext, key: str, key_type: int) -> BrokerEndpoint:
+    def _keeper(self, key: str, key_type: int) -> int:
+        """The broker that looks after something; -1 where nobody does."""
         if key_type not in (GROUP, TRANSACTION, SHARE):
             raise InvalidRequest()
         if key_type == SHARE:
             check_share_key(key)
-        broker = self._image.brokers.get(self._config.current.broker_id)
+        if key_type != GROUP:
+            return self._config.current.broker_id
+        topic = self._image.topics.get(GROUP_OFFSETS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable()
+        return topic.partitions[self._groups.partition_of(key)].leader
+
+    def _place(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
+        broker = self._image.brokers.get(broker_id)
         at = broker.endpoint(context.connection.listener) if broker is not None else None
         if at is None:
             raise CoordinatorNotAvailable()

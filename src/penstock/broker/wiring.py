@@ -16,9 +16,12 @@ from penstock.api.absent import Absent
 from penstock.api.api_versions import ApiVersions
 from penstock.api.cluster import Cluster
 from penstock.api.configs import Configs
+from penstock.api.consumer_groups import ConsumerGroups
 from penstock.api.coordinator import Coordinators
 from penstock.api.dispatch import Dispatcher
 from penstock.api.fetch import Fetch
+from penstock.api.group_offsets import GroupOffsets
+from penstock.api.groups import Groups
 from penstock.api.log_dirs import LogDirs
 from penstock.api.offsets import Offsets
 from penstock.api.produce import Produce
@@ -33,6 +36,7 @@ from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
 from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
@@ -45,13 +49,16 @@ from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.groups import GroupSource
 from penstock.observe.http import ObserveServer, Readiness
 from penstock.observe.log import Logger
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
+from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.group_lag import GroupLag
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.moving import Moving
@@ -92,6 +99,7 @@ class Broker:
             chance=chance,
             log=log.bind(part="storage"),
             on_offline=self._went_offline,
+            files_open_max=config.log_files_open_max,
         )
         self._hosts: Hosts | None = None
 
@@ -214,6 +222,19 @@ class Broker:
         )
         hosts.start(self._catalog.image.topics.values())
         self._catalog.listen(hosts.apply)
+        groups = GroupCoordinators(
+            hosts=hosts,
+            logs=self._logs,
+            image=self._catalog.image,
+            config=lambda: self._live.current,
+            clock=self._clock,
+            chance=self._chance,
+            timers=timers,
+            threads=self._threads,
+            log=self._log.bind(part="groups"),
+        )
+        groups.start()
+        self._catalog.listen(groups.follow)
         self._catalog.listen(self._follow_traffic)
         self._catalog.listen(self._follow_quotas)
         self._follow_quotas(self._catalog.everything())
@@ -221,7 +242,9 @@ class Broker:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._chance.below)
         fetches = Fetches(hosts=hosts, sessions=sessions, timers=timers)
         api_versions = ApiVersions(lambda: registry.advertised())
-        registry = Registry((*self._apis(loop, hosts, fetches, timers, moving), *api_versions.apis()), self._requests)
+        registry = Registry(
+            (*self._apis(loop, hosts, fetches, timers, moving, groups), *api_versions.apis()), self._requests
+        )
         self._dispatcher = Dispatcher(
             registry=registry,
             api_versions=api_versions,
@@ -234,16 +257,19 @@ class Broker:
             image=self._catalog.image, hosts=hosts, logs=self._logs, listeners=listeners, fetches=fetches
         )
         cluster = ClusterSource(brokers=readings.brokers, partitions=readings.partitions)
+        lag = GroupSource(GroupLag(coordinators=groups, hosts=hosts, logs=self._logs).view)
         observed = ObserveServer(
-            Collector((readings, cluster, self._requests, self._traffic, self._throttles, self._lag, counters)),
+            Collector((readings, cluster, lag, self._requests, self._traffic, self._throttles, self._lag, counters)),
             lambda: Readiness(ready=True),
             self._log.bind(part="observe"),
         )
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, (maintenance.run(), moving.run(), self._lag.run()))
+            background = (maintenance.run(), moving.run(), groups.run(), self._lag.run())
+            await self._serve_until(stop, listeners, background)
         finally:
             await observed.stop()
+            groups.close()
             timers.close()
             hosts.close()
             self._logs.close(clean=True)
@@ -263,9 +289,16 @@ class Broker:
             self._quotas.follow(entity, limits)
 
     def _apis(
-        self, loop: asyncio.AbstractEventLoop, hosts: Hosts, fetches: Fetches, timers: Timers, moving: Moving
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hosts: Hosts,
+        fetches: Fetches,
+        timers: Timers,
+        moving: Moving,
+        groups: GroupCoordinators,
     ) -> tuple[Api, ...]:
         controller, live = self._controller, self._live
+        internal = InternalTopics(controller=controller, config=lambda: live.current)
         families: tuple[Any, ...] = (
             Produce(hosts=hosts, timers=timers, quotas=self._quotas, traffic=self._traffic),
             Fetch(
@@ -283,7 +316,10 @@ class Broker:
             TopicsRecords(hosts=hosts),
             TopicsReplicas(controller=controller),
             Configs(controller=controller, config=live),
-            Coordinators(controller=controller, config=live),
+            Coordinators(controller=controller, config=live, groups=groups, internal=internal),
+            Groups(coordinators=groups),
+            GroupOffsets(coordinators=groups, image=self._catalog.image),
+            ConsumerGroups(coordinators=groups, config=live),
             ProducerIdentities(producer_ids=ProducerIds(controller)),
             QuotaApis(controller=controller),
             LogDirs(moving=moving, store=self._logs),

@@ -9,7 +9,10 @@ from penstock.model.ids import TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
 NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+"""Where groups and their offsets are kept."""
+
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,27 @@ PARTITION_UNDER_REPLICATED = gauge(
 )
 PARTITION_BYTES = gauge("penstock_partition_bytes", "Bytes of the partition's log on disk.", "topic", "partition")
 
+# Groups, in kafka_exporter's names
+GROUP_OFFSET = gauge(
+    "kafka_consumergroup_current_offset", "The offset a group has committed.", "consumergroup", "topic", "partition"
+)
+GROUP_OFFSET_SUM = gauge(
+    "kafka_consumergroup_current_offset_sum", "The same, added up over the topic.", "consumergroup", "topic"
+)
+GROUP_LAG = gauge(
+    "kafka_consumergroup_lag",
+    "Offsets from there to the end; what is no longer held does not count.",
+    "consumergroup",
+    "topic",
+    "partition",
+)
+GROUP_LAG_SUM = gauge("kafka_consumergroup_lag_sum", "The same, added up over the topic.", "consumergroup", "topic")
+GROUP_MEMBERS = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
+GROUPS_LOADING = gauge("penstock_groups_loading", "Partitions of __consumer_offsets that are yet to be loaded.")
+GROUP_OFFSETS_UNTOLD = gauge(
+    "penstock_consumergroup_offsets_untold", "1 when there are more committed offsets than a scrape tells."
+)
+
 # Storage
 LOG_DIRECTORIES = gauge("penstock_log_directories", "Log directories, by state: online or offline.", "state")
 LOG_DIRECTORY_FREE_BYTES = gauge("penstock_log_directory_free_bytes", "Free bytes of its file system.", "directory")

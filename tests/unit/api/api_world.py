@@ -15,7 +15,10 @@ from typing import Any
 from penstock.api.absent import Absent
 from penstock.api.cluster import Cluster
 from penstock.api.configs import Configs
+from penstock.api.consumer_groups import ConsumerGroups
 from penstock.api.coordinator import Coordinators
+from penstock.api.group_offsets import GroupOffsets
+from penstock.api.groups import Groups
 from penstock.api.log_dirs import LogDirs
 from penstock.api.producer_ids import ProducerIdentities
 from penstock.api.quotas import ClientQuotas
@@ -27,16 +30,20 @@ from penstock.api.topics_replicas import TopicsReplicas
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
 from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import SystemChance, SystemClock
 from penstock.net.connection import Connection, ConnectionLimits
+from penstock.net.reply import Pending
 from penstock.observe.log import logger
+from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.moving import Moving
+from penstock.runtime.timers import Timers
 from penstock.runtime.wakes import Wakes
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -59,6 +66,9 @@ class World:
     connection: Connection
     sockets: tuple[socket.socket, socket.socket]
     threads: ThreadPoolExecutor
+    groups: GroupCoordinators
+    timers: Timers
+    loading: asyncio.Task[None]
     apis: dict[int, Api] = field(default_factory=dict)
 
     @classmethod
@@ -92,8 +102,35 @@ class World:
         hosts.start(catalog.image.topics.values())
         catalog.listen(hosts.apply)
         live.listen(lambda _, new: hosts.reconfigure_all(new))
+        timers = Timers(loop)
+        groups = GroupCoordinators(
+            hosts=hosts,
+            logs=logs,
+            image=catalog.image,
+            config=lambda: live.current,
+            clock=SystemClock(),
+            chance=SystemChance(),
+            timers=timers,
+            threads=threads,
+            log=logger("test"),
+        )
+        groups.start()
+        catalog.listen(groups.follow)
         sockets = socket.socketpair()
-        world = cls(store, catalog, live, controller, hosts, logs, connection_on(sockets[0]), sockets, threads)
+        world = cls(
+            store=store,
+            catalog=catalog,
+            live=live,
+            controller=controller,
+            hosts=hosts,
+            logs=logs,
+            connection=connection_on(sockets[0]),
+            sockets=sockets,
+            threads=threads,
+            groups=groups,
+            timers=timers,
+            loading=asyncio.create_task(groups.run()),
+        )
         world.apis = {api.key: api for family in world.families() for api in family.apis()}
         return world
 
@@ -109,7 +146,14 @@ class World:
             Topics(**known),
             TopicsDescribe(**known),
             Configs(**known),
-            Coordinators(**known),
+            Coordinators(
+                **known,
+                groups=self.groups,
+                internal=InternalTopics(controller=self.controller, config=lambda: self.live.current),
+            ),
+            Groups(coordinators=self.groups),
+            GroupOffsets(coordinators=self.groups, image=self.catalog.image),
+            ConsumerGroups(coordinators=self.groups, config=self.live),
             ProducerIdentities(producer_ids=ProducerIds(self.controller)),
             ClientQuotas(controller=self.controller),
             TopicsReplicas(controller=self.controller),
@@ -129,9 +173,17 @@ class World:
         answer: Any = api.handle(context, decoded)
         if iscoroutine(answer):
             answer = await answer
+        if isinstance(answer, Pending):
+            there = asyncio.get_running_loop().create_future()
+            answer.deliver_to(there.set_result)
+            answer = await there
         return codec.decode_response(memoryview(codec.encode_response(answer, version)), 0, version)
 
     async def stop(self) -> None:
+        self.loading.cancel()
+        await asyncio.wait([self.loading])
+        self.groups.close()
+        self.timers.close()
         self.hosts.close()
         self.logs.close()
         self.threads.shutdown()

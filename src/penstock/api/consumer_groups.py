@@ -1,0 +1,148 @@
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), every version: groups whose coordinator assigns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.api.group_asking import ask, when_committed
+from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
+from penstock.api.registry import Api, RequestContext
+from penstock.cluster.live_config import LiveConfig
+from penstock.core.group.commands import ConsumerHeartbeat
+from penstock.core.group.consumer_replies import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
+from penstock.core.group.step import Reply
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
+from penstock.model.ids import TopicId
+from penstock.runtime.coordinator import GroupCoordinator
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.wire.api import consumer_group_describe as describe_api
+from penstock.wire.api import consumer_group_heartbeat as beat_api
+
+CONSUMER = "consumer"
+
+
+class ConsumerGroups:
+    """Hands heartbeats to the coordinators of their groups, and shows those groups."""
+
+    def __init__(self, *, coordinators: GroupCoordinators, config: LiveConfig) -> None:
+        self._coordinators = coordinators
+        self._config = config
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=68, versions=range(2), handle=self.heartbeat),
+            Api(key=69, versions=range(2), handle=self.describe),
+        )
+
+    def _spoken(self) -> bool:
+        return CONSUMER in self._config.current.group_coordinator_rebalance_protocols
+
+    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Any:
+        owned = request.topic_partitions
+        command = ConsumerHeartbeat(
+            group=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            group_instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topics=(
+                None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names)
+            ),
+            subscribed_regex=request.subscribed_topic_regex,
+            server_assignor=request.server_assignor,
+            owned=None if owned is None else tuple((TopicId(one.topic_id), tuple(one.partitions)) for one in owned),
+            client_id=context.client_id or "",
+            client_host=client_host(context),
+            version=context.api_version,
+        )
+        try:
+            if not self._spoken():
+                raise UnsupportedVersion()
+            return ask(self._coordinators.of(request.group_id), command, beaten)
+        except BrokerError as error:
+            return beaten(error)
+
+    def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
+        asked: list[GroupCoordinator] = []
+        groups: list[describe_api.DescribedGroup] = []
+        for name in request.group_ids:
+            try:
+                if not self._spoken():
+                    raise UnsupportedVersion()
+                if not name:
+                    raise InvalidGroupId()
+                coordinator = self._coordinators.of(name)
+                groups.append(described(coordinator, name, operations))
+                asked.append(coordinator)
+            except BrokerError as error:
+                groups.append(refused_group(name, error))
+        return when_committed(
+            asked,
+            describe_api.Response(groups=groups),
+            lambda error: describe_api.Response(groups=[refused_group(name, error) for name in request.group_ids]),
+        )
+
+
+def beaten(reply: Reply | BrokerError) -> beat_api.Response:
+    if isinstance(reply, BrokerError):
+        return beat_api.Response(error_code=reply.code, error_message=str(reply) or None)
+    assert isinstance(reply, ConsumerHeartbeatReply), f"an answer to a heartbeat: {reply!r}"
+    assignment: beat_api.Assignment | None = None
+    if reply.assignment is not None:
+        assignment = beat_api.Assignment(
+            topic_partitions=[
+                beat_api.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                for topic_id, partitions in reply.assignment
+            ]
+        )
+    return beat_api.Response(
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+def refused_group(name: str, error: BrokerError) -> describe_api.DescribedGroup:
+    return describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=str(error) or None)
+
+
+def described(coordinator: GroupCoordinator, name: str, operations: int) -> describe_api.DescribedGroup:
+    group = coordinator.shard().describe_consumer(name)
+    return describe_api.DescribedGroup(
+        group_id=name,
+        group_state=group.state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[described_member(member) for member in group.members],
+        authorized_operations=operations,
+    )
+
+
+def described_member(member: DescribedConsumer) -> describe_api.Member:
+    return describe_api.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.subscribed_topics),
+        subscribed_topic_regex=member.subscribed_regex,
+        assignment=assignment_of(member.assigned),
+        target_assignment=assignment_of(member.target),
+        member_type=member.member_type,
+    )
+
+
+def assignment_of(partitions: tuple[DescribedPartitions, ...]) -> describe_api.Assignment:
+    return describe_api.Assignment(
+        topic_partitions=[
+            describe_api.TopicPartitions(topic_id=one.topic_id, topic_name=one.topic, partitions=list(one.partitions))
+            for one in partitions
+        ]
+    )

@@ -1,0 +1,88 @@
+"""How a request gets to a group's coordinator, and its answer back: at once, or when it is there."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.group.commands import GroupCommand
+from penstock.core.group.step import Reply
+from penstock.model.errors import BrokerError
+from penstock.net.reply import Pending
+from penstock.runtime.coordinator import GroupCoordinator, coordinator_error
+
+
+def ask(coordinator: GroupCoordinator, command: GroupCommand, answer: Callable[[Reply | BrokerError], Any]) -> Any:
+    """The answer to a command, made from the coordinator's by `answer`, or what it will be in.
+
+    Raises a `BrokerError` where the coordinator cannot be asked.
+    """
+    answered: list[Any] = []
+    pending: Pending | None = None
+
+    def take(reply: Reply | BrokerError) -> None:
+        response = answer(reply)
+        if pending is None:
+            answered.append(response)
+        else:
+            pending.resolve(response)
+
+    ticket = coordinator.submit(command, take)
+    if answered:
+        return answered[0]
+    pending = Pending(on_abandon=lambda: coordinator.abandon(ticket))
+    return pending
+
+
+class Gathering:
+    """Answers of several coordinators that go out as one: `finish` makes it when the last is there."""
+
+    __slots__ = ("_finish", "_left", "_pending")
+
+    def __init__(self, left: int, finish: Callable[[], Any]) -> None:
+        self._left = left
+        self._finish = finish
+        self._pending: Pending | None = None
+
+    def arrived(self) -> None:
+        """One more is there."""
+        self._left -= 1
+        if not self._left and self._pending is not None:
+            self._pending.resolve(self._finish())
+
+    def outcome(self) -> Any:
+        """The answer, if everything is there; else what it will be in."""
+        if not self._left:
+            return self._finish()
+        self._pending = Pending()
+        return self._pending
+
+
+def when_committed(
+    coordinators: Sequence[GroupCoordinator], response: Any, failed: Callable[[BrokerError], Any]
+) -> Any:
+    """An answer that tells what was read: it goes out when nothing it tells can be undone any more."""
+    try:
+        waits = [wait for coordinator in coordinators if (wait := coordinator.committed()) is not None]
+    except BrokerError as error:
+        return failed(coordinator_error(error))
+    if not waits:
+        return response
+    pending = Pending()
+    left = set(waits)
+
+    def done(wait: Future[None]) -> None:
+        error = None if wait.cancelled() else wait.exception()
+        if not left:
+            return
+        left.discard(wait)
+        if isinstance(error, BrokerError):
+            left.clear()
+            pending.resolve(failed(coordinator_error(error)))
+        elif not left:
+            pending.resolve(response)
+
+    for wait in waits:
+        wait.add_done_callback(done)
+    return pending

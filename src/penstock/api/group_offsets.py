@@ -1,0 +1,342 @@
+"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47), every version: how far groups have read.
+
+Topics are named up to version 9 of the first two and have ids from version 10 on. A commit is the most frequent of all
+requests to a coordinator, so its answer is made before it is known to have worked, and changed where it has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.api.group_asking import ask, when_committed
+from penstock.api.registry import Api, RequestContext
+from penstock.core.controller.image import MetadataImage
+from penstock.core.group.commands import (
+    CommitEntry,
+    CommitOffsets,
+    CommitReply,
+    CommittedOffset,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+)
+from penstock.core.group.step import Reply
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidGroupId, UnknownTopicId, UnknownTopicOrPartition
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.topic import TopicState
+from penstock.runtime.coordinator import GroupCoordinator
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.wire.api import offset_commit as commit_api
+from penstock.wire.api import offset_delete as delete_api
+from penstock.wire.api import offset_fetch as fetch_api
+
+IDS_FROM = 10
+GROUPS_FROM = 8
+GROUP_ERROR_FROM = 2
+NO_OFFSET = -1
+
+
+class GroupOffsets:
+    """Hands commits to the coordinators, and reads what they remember."""
+
+    def __init__(self, *, coordinators: GroupCoordinators, image: MetadataImage) -> None:
+        self._coordinators = coordinators
+        self._image = image
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=8, versions=range(2, 11), handle=self.offset_commit),
+            Api(key=9, versions=range(1, 11), handle=self.offset_fetch),
+            Api(key=47, versions=range(1), handle=self.offset_delete),
+        )
+
+    # Committing
+
+    def offset_commit(self, context: RequestContext, request: commit_api.Request) -> Any:
+        by_id = context.api_version >= IDS_FROM
+        unknown: list[commit_api.OffsetCommitResponseTopic] = []
+        taken: list[commit_api.OffsetCommitResponseTopic] = []
+        entries: list[CommitEntry] = []
+        for topic in request.topics:
+            known = self._topic(topic.name, topic.topic_id, by_id)
+            if known is None:
+                error = UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
+                unknown.append(refused_topic(topic, topic.partitions, error))
+                continue
+            results: list[commit_api.OffsetCommitResponsePartition] = []
+            missing: list[commit_api.OffsetCommitRequestPartition] = []
+            count, name, topic_id = len(known.partitions), known.name, known.topic_id
+            for partition in topic.partitions:
+                index = partition.partition_index
+                if not 0 <= index < count:
+                    missing.append(partition)
+                    continue
+                entries.append(
+                    CommitEntry(
+                        name,
+                        index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        topic_id,
+                    )
+                )
+                results.append(commit_api.OffsetCommitResponsePartition(partition_index=index))
+            if missing:
+                unknown.append(refused_topic(topic, missing, UnknownTopicOrPartition.code))
+            if results:
+                taken.append(
+                    commit_api.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results)
+                )
+        if not entries:
+            return commit_api.Response(topics=unknown)
+        return self._commit(context, request, tuple(entries), taken, unknown)
+
+    def _commit(
+        self,
+        context: RequestContext,
+        request: commit_api.Request,
+        entries: tuple[CommitEntry, ...],
+        taken: list[commit_api.OffsetCommitResponseTopic],
+        unknown: list[commit_api.OffsetCommitResponseTopic],
+    ) -> Any:
+        def answer(reply: Reply | BrokerError) -> commit_api.Response:
+            if isinstance(reply, BrokerError):
+                for topic in taken:
+                    for partition in topic.partitions:
+                        partition.error_code = reply.code
+            else:
+                assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
+                if reply.failures:
+                    results = [partition for topic in taken for partition in topic.partitions]
+                    for at, failure in reply.failures.items():
+                        results[at].error_code = failure.code
+            return commit_api.Response(topics=merged(unknown, taken) if unknown else taken)
+
+        command = CommitOffsets(
+            group=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation=request.generation_id_or_member_epoch,
+            entries=entries,
+            version=context.api_version,
+            retention_ms=request.retention_time_ms,
+        )
+        try:
+            return ask(self._coordinators.of(request.group_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+    def _topic(self, name: str, topic_id: bytes, by_id: bool) -> TopicState | None:
+        return self._image.topics_by_id.get(TopicId(topic_id)) if by_id else self._image.topics.get(name)
+
+    # Fetching
+
+    def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Any:
+        version = context.api_version
+        wanted = request.groups if version >= GROUPS_FROM else [single_group(request)]
+        asked: list[GroupCoordinator] = []
+        groups: list[fetch_api.OffsetFetchResponseGroup] = []
+        for group in wanted:
+            try:
+                coordinator = self._coordinators.of(group.group_id)
+                groups.append(self._fetched(coordinator, group, version))
+                asked.append(coordinator)
+            except BrokerError as error:
+                groups.append(group_error(group, error, version))
+
+        def failed(error: BrokerError) -> fetch_api.Response:
+            return fetch_response([group_error(group, error, version) for group in wanted], version)
+
+        return when_committed(asked, fetch_response(groups, version), failed)
+
+    def _fetched(
+        self, coordinator: GroupCoordinator, group: fetch_api.OffsetFetchRequestGroup, version: int
+    ) -> fetch_api.OffsetFetchResponseGroup:
+        by_id = version >= IDS_FROM
+        if group.topics is None:
+            found = coordinator.shard().fetch_offsets(
+                group.group_id, member_id=group.member_id, member_epoch=group.member_epoch
+            )
+            topics = self._all_topics(found, by_id)
+            return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+        known: list[tuple[fetch_api.OffsetFetchRequestTopics, str]] = []
+        unknown: list[fetch_api.OffsetFetchResponseTopics] = []
+        for topic in group.topics:
+            name: str | None = topic.name
+            if by_id:
+                state = self._image.topics_by_id.get(TopicId(topic.topic_id))
+                name = None if state is None else state.name
+            if name is None:
+                unknown.append(fetch_topic_error(topic, UnknownTopicId.code))
+            else:
+                known.append((topic, name))
+        found = coordinator.shard().fetch_offsets(
+            group.group_id,
+            [(name, index) for topic, name in known for index in topic.partition_indexes],
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
+        offsets = {(offset.topic, offset.partition): offset for offset in found}
+        topics = [
+            fetch_api.OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    fetched_partition(index, offsets.get((name, index)), topic.topic_id)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic, name in known
+        ]
+        return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+    def _all_topics(self, found: Iterable[CommittedOffset], by_id: bool) -> list[fetch_api.OffsetFetchResponseTopics]:
+        """Everything a group has committed; a topic that is gone has no id to be told under."""
+        topics: dict[str, fetch_api.OffsetFetchResponseTopics] = {}
+        for offset in found:
+            topic = topics.get(offset.topic)
+            if topic is None:
+                state = self._image.topics.get(offset.topic)
+                topic_id = TOPIC_ID_ZERO if state is None or not by_id else state.topic_id
+                topic = topics[offset.topic] = fetch_api.OffsetFetchResponseTopics(name=offset.topic, topic_id=topic_id)
+            topic.partitions.append(fetched_partition(offset.partition, offset, TOPIC_ID_ZERO))
+        return [topic for topic in topics.values() if not by_id or topic.topic_id != TOPIC_ID_ZERO]
+
+    # Deleting
+
+    def offset_delete(self, context: RequestContext, request: delete_api.Request) -> Any:
+        if not request.group_id:
+            return delete_api.Response(error_code=InvalidGroupId.code)
+        results: dict[str, delete_api.OffsetDeleteResponseTopic] = {}
+        taken: list[tuple[str, int]] = []
+        for topic in request.topics:
+            known = self._image.topics.get(topic.name)
+            count = 0 if known is None else len(known.partitions)
+            for partition in topic.partitions:
+                if 0 <= partition.partition_index < count:
+                    taken.append((topic.name, partition.partition_index))
+                else:
+                    add_deleted(results, topic.name, partition.partition_index, UnknownTopicOrPartition.code)
+
+        def answer(reply: Reply | BrokerError) -> delete_api.Response:
+            if isinstance(reply, BrokerError):
+                return delete_api.Response(error_code=reply.code)
+            assert isinstance(reply, DeleteOffsetsReply), f"an answer to a deletion of offsets: {reply!r}"
+            for at, (name, index) in enumerate(taken):
+                failure = reply.failures.get(at)
+                add_deleted(results, name, index, 0 if failure is None else failure.code)
+            return delete_api.Response(topics=list(results.values()))
+
+        try:
+            command = DeleteOffsets(group=request.group_id, partitions=tuple(taken))
+            return ask(self._coordinators.of(request.group_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+
+def refused_topic(
+    topic: commit_api.OffsetCommitRequestTopic,
+    partitions: Iterable[commit_api.OffsetCommitRequestPartition],
+    error: int,
+) -> commit_api.OffsetCommitResponseTopic:
+    return commit_api.OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            commit_api.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            for partition in partitions
+        ],
+    )
+
+
+def merged(
+    unknown: list[commit_api.OffsetCommitResponseTopic], taken: list[commit_api.OffsetCommitResponseTopic]
+) -> list[commit_api.OffsetCommitResponseTopic]:
+    """What could not even be asked for comes first, and a topic that has both kinds of partitions once."""
+    topics: dict[tuple[str, bytes], commit_api.OffsetCommitResponseTopic] = {}
+    for topic in (*unknown, *taken):
+        first = topics.setdefault((topic.name, topic.topic_id), topic)
+        if first is not topic:
+            first.partitions += topic.partitions
+    return list(topics.values())
+
+
+def single_group(request: fetch_api.Request) -> fetch_api.OffsetFetchRequestGroup:
+    """A request for one group, as the later versions have it."""
+    topics: list[fetch_api.OffsetFetchRequestTopics] | None = None
+    if request.topics is not None:
+        topics = [
+            fetch_api.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return fetch_api.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def fetched_partition(
+    index: int, offset: CommittedOffset | None, topic_id: bytes
+) -> fetch_api.OffsetFetchResponsePartitions:
+    """One partition's offset, unless it was committed for another topic of the same name."""
+    if offset is None or (TOPIC_ID_ZERO not in (offset.topic_id, topic_id) and offset.topic_id != topic_id):
+        return fetch_api.OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+    return fetch_api.OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def fetch_topic_error(topic: fetch_api.OffsetFetchRequestTopics, code: int) -> fetch_api.OffsetFetchResponseTopics:
+    return fetch_api.OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            fetch_api.OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=code)
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def group_error(
+    group: fetch_api.OffsetFetchRequestGroup, error: BrokerError, version: int
+) -> fetch_api.OffsetFetchResponseGroup:
+    """Why a whole group has no answer; the first version can only say so of each partition."""
+    if version >= GROUP_ERROR_FROM:
+        return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    return fetch_api.OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=[fetch_topic_error(topic, error.code) for topic in group.topics or ()]
+    )
+
+
+def fetch_response(groups: list[fetch_api.OffsetFetchResponseGroup], version: int) -> fetch_api.Response:
+    if version >= GROUPS_FROM:
+        return fetch_api.Response(groups=groups)
+    [group] = groups
+    return fetch_api.Response(
+        error_code=group.error_code,
+        topics=[
+            fetch_api.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    fetch_api.OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def add_deleted(results: dict[str, delete_api.OffsetDeleteResponseTopic], name: str, index: int, code: int) -> None:
+    topic = results.get(name)
+    if topic is None:
+        topic = results[name] = delete_api.OffsetDeleteResponseTopic(name=name)
+    topic.partitions.append(delete_api.OffsetDeleteResponsePartition(partition_index=index, error_code=code))

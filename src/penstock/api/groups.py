@@ -1,0 +1,336 @@
+"""JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), DescribeGroups (15), ListGroups (16) and
+DeleteGroups (42), every version: members of classic groups, and groups as operators see them.
+
+The coordinator decides; here its answers are put into the words of each version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.api.group_asking import Gathering, ask, when_committed
+from penstock.api.registry import Api, RequestContext
+from penstock.core.group.commands import (
+    DeleteGroups,
+    DeleteGroupsReply,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    LeavingMember,
+    SyncGroup,
+    SyncReply,
+)
+from penstock.core.group.step import Reply
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    NotCoordinator,
+    UnknownMemberId,
+)
+from penstock.runtime.coordinator import GroupCoordinator
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.wire.api import delete_groups as delete_api
+from penstock.wire.api import describe_groups as describe_api
+from penstock.wire.api import heartbeat as beat_api
+from penstock.wire.api import join_group as join_api
+from penstock.wire.api import leave_group as leave_api
+from penstock.wire.api import list_groups as list_api
+from penstock.wire.api import sync_group as sync_api
+
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""Read, delete, describe, and both of configs: all there is where nobody is checked."""
+
+OPERATIONS_UNSAID = -(2**31)
+DEAD = "Dead"
+REBALANCE_TIMEOUT_FROM = 1
+MEMBERS_FROM = 3
+OPERATIONS_FROM = 3
+SYNC_PROTOCOL_FROM = 5
+NOT_FOUND_FROM = 6
+PROTOCOL_NULLABLE_FROM = 7
+SKIP_ASSIGNMENT_FROM = 9
+
+
+class Groups:
+    """Hands requests to the coordinators of their groups."""
+
+    def __init__(self, *, coordinators: GroupCoordinators) -> None:
+        self._coordinators = coordinators
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=11, versions=range(10), handle=self.join_group),
+            Api(key=12, versions=range(5), handle=self.heartbeat),
+            Api(key=13, versions=range(6), handle=self.leave_group),
+            Api(key=14, versions=range(6), handle=self.sync_group),
+            Api(key=15, versions=range(7), handle=self.describe_groups),
+            Api(key=16, versions=range(6), handle=self.list_groups),
+            Api(key=42, versions=range(3), handle=self.delete_groups),
+        )
+
+    def _ask(self, group: str, command: Any, answer: Callable[[Reply | BrokerError], Any]) -> Any:
+        try:
+            return ask(self._coordinators.of(group), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+    # Members
+
+    def join_group(self, context: RequestContext, request: join_api.Request) -> Any:
+        version = context.api_version
+        if not request.group_id:
+            return joined(JoinReply(member_id=request.member_id, error=InvalidGroupId), version)
+        command = JoinGroup(
+            group=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=context.client_id or "",
+            client_host=client_host(context),
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=(
+                request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_FROM else request.session_timeout_ms
+            ),
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            version=version,
+            reason=request.reason,
+        )
+        return self._ask(request.group_id, command, lambda reply: joined(reply, version))
+
+    def sync_group(self, context: RequestContext, request: sync_api.Request) -> Any:
+        if context.api_version >= SYNC_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
+            return synced(InconsistentGroupProtocol())
+        if not request.group_id:
+            return synced(InvalidGroupId())
+        command = SyncGroup(
+            group=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation=request.generation_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments=tuple((given.member_id, given.assignment) for given in request.assignments),
+        )
+        return self._ask(request.group_id, command, synced)
+
+    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Any:
+        if not request.group_id:
+            return beaten(InvalidGroupId())
+        command = Heartbeat(
+            group=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation=request.generation_id,
+        )
+        return self._ask(request.group_id, command, beaten)
+
+    def leave_group(self, context: RequestContext, request: leave_api.Request) -> Any:
+        version = context.api_version
+        if version < MEMBERS_FROM:
+            members: tuple[LeavingMember, ...] = (LeavingMember(member_id=request.member_id),)
+        else:
+            members = tuple(
+                LeavingMember(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, reason=member.reason
+                )
+                for member in request.members
+            )
+        if not request.group_id:
+            return left(InvalidGroupId(), members, version)
+        command = LeaveGroup(group=request.group_id, members=members)
+        return self._ask(request.group_id, command, lambda reply: left(reply, members, version))
+
+    # Operators
+
+    def describe_groups(self, context: RequestContext, request: describe_api.Request) -> Any:
+        version = context.api_version
+        tells = version >= OPERATIONS_FROM and request.include_authorized_operations
+        asked: list[GroupCoordinator] = []
+        groups: list[describe_api.DescribedGroup] = []
+        for name in request.groups:
+            try:
+                coordinator = self._coordinators.of(name)
+                groups.append(described(coordinator, name, version, tells))
+                asked.append(coordinator)
+            except BrokerError as error:
+                groups.append(describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=None))
+
+        def failed(error: BrokerError) -> describe_api.Response:
+            return describe_api.Response(
+                groups=[
+                    describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=None)
+                    for name in request.groups
+                ]
+            )
+
+        return when_committed(asked, describe_api.Response(groups=groups), failed)
+
+    def list_groups(self, context: RequestContext, request: list_api.Request) -> Any:
+        asked: list[GroupCoordinator] = []
+        groups: list[list_api.ListedGroup] = []
+        try:
+            for coordinator in self._coordinators.serving():
+                try:
+                    found = coordinator.shard().list_groups(request.states_filter, request.types_filter)
+                except NotCoordinator:
+                    continue
+                asked.append(coordinator)
+                groups += [
+                    list_api.ListedGroup(
+                        group_id=group.group,
+                        protocol_type=group.protocol_type,
+                        group_state=group.state,
+                        group_type=group.type,
+                    )
+                    for group in found
+                ]
+        except BrokerError as error:
+            return list_api.Response(error_code=error.code)
+        return when_committed(
+            asked, list_api.Response(groups=groups), lambda error: list_api.Response(error_code=error.code)
+        )
+
+    def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
+        codes: dict[str, int] = {}
+        places: dict[GroupCoordinator, list[str]] = {}
+        for name in dict.fromkeys(request.groups_names):
+            codes[name] = 0
+            try:
+                places.setdefault(self._coordinators.of(name), []).append(name)
+            except BrokerError as error:
+                codes[name] = error.code
+        gathering = Gathering(
+            len(places),
+            lambda: delete_api.Response(
+                results=[
+                    delete_api.DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()
+                ]
+            ),
+        )
+        for coordinator, names in places.items():
+
+            def taken(reply: Reply | BrokerError, names: list[str] = names) -> None:
+                for name in names:
+                    failure = reply if isinstance(reply, BrokerError) else deletion_failure(reply, name)
+                    codes[name] = 0 if failure is None else failure.code
+                gathering.arrived()
+
+            try:
+                coordinator.submit(DeleteGroups(groups=tuple(names)), taken)
+            except BrokerError as error:
+                taken(error)
+        return gathering.outcome()
+
+
+def client_host(context: RequestContext) -> str:
+    """Where a member is, as Kafka prints addresses."""
+    return f"/{context.connection.peer}"
+
+
+def joined(reply: Reply | BrokerError, version: int) -> join_api.Response:
+    if isinstance(reply, BrokerError):
+        reply = JoinReply(member_id="", error=type(reply))
+    assert isinstance(reply, JoinReply), f"an answer to a join: {reply!r}"
+    protocol = reply.protocol or None
+    return join_api.Response(
+        error_code=0 if reply.error is None else reply.error.code,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=protocol if version >= PROTOCOL_NULLABLE_FROM else protocol or "",
+        leader=reply.leader or "",
+        skip_assignment=reply.skip_assignment and version >= SKIP_ASSIGNMENT_FROM,
+        member_id=reply.member_id,
+        members=[
+            join_api.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+            for member in reply.members
+        ],
+    )
+
+
+def synced(reply: Reply | BrokerError) -> sync_api.Response:
+    if isinstance(reply, BrokerError):
+        return sync_api.Response(error_code=reply.code)
+    assert isinstance(reply, SyncReply), f"an answer to a sync: {reply!r}"
+    return sync_api.Response(
+        protocol_type=reply.protocol_type, protocol_name=reply.protocol, assignment=reply.assignment
+    )
+
+
+def beaten(reply: Reply | BrokerError) -> beat_api.Response:
+    # While a coordinator loads, its members' sessions do not run: telling them so would only make them join again.
+    if isinstance(reply, BrokerError) and not isinstance(reply, CoordinatorLoadInProgress):
+        return beat_api.Response(error_code=reply.code)
+    return beat_api.Response()
+
+
+def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version: int) -> leave_api.Response:
+    if isinstance(reply, UnknownMemberId):
+        answers = [
+            leave_api.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=reply.code
+            )
+            for member in members
+        ]
+    elif isinstance(reply, BrokerError):
+        return leave_api.Response(error_code=reply.code)
+    else:
+        assert isinstance(reply, LeaveReply), f"an answer to a leave: {reply!r}"
+        answers = [
+            leave_api.MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=0 if member.error is None else member.error.code,
+            )
+            for member in reply.members
+        ]
+    if version < MEMBERS_FROM:
+        return leave_api.Response(error_code=answers[0].error_code)
+    return leave_api.Response(members=answers)
+
+
+def described(
+    coordinator: GroupCoordinator, name: str, version: int, tells_operations: bool
+) -> describe_api.DescribedGroup:
+    try:
+        group = coordinator.shard().describe(name)
+    except GroupIdNotFound as error:
+        found = version >= NOT_FOUND_FROM
+        return describe_api.DescribedGroup(
+            group_id=name,
+            group_state=DEAD,
+            error_code=error.code if found else 0,
+            error_message=error.wire_message if found else None,
+            authorized_operations=GROUP_OPERATIONS if tells_operations and not found else OPERATIONS_UNSAID,
+        )
+    return describe_api.DescribedGroup(
+        group_id=name,
+        error_message=None,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            describe_api.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=GROUP_OPERATIONS if tells_operations else OPERATIONS_UNSAID,
+    )
+
+
+def deletion_failure(reply: Reply, name: str) -> BrokerError | None:
+    assert isinstance(reply, DeleteGroupsReply), f"an answer to a deletion: {reply!r}"
+    return reply.failures.get(name)

@@ -1,0 +1,47 @@
+"""The topics in which brokers keep what they coordinate, made when they are first needed."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.cluster.controller import Controller
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.topics import NewTopic
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import TopicAlreadyExists
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
+
+
+class InternalTopics:
+    """Makes each topic once, however many ask for it at the same time."""
+
+    def __init__(self, *, controller: Controller, config: Callable[[], BrokerConfig]) -> None:
+        self._controller = controller
+        self._config = config
+        self._turn = asyncio.Lock()
+
+    def has_offsets(self) -> bool:
+        """Whether there is a place for groups already."""
+        return GROUP_OFFSETS_TOPIC in self._controller.image.topics
+
+    async def ensure_offsets(self) -> None:
+        """Make `__consumer_offsets`, unless it is there; raises a `BrokerError` where it cannot be made."""
+        async with self._turn:
+            if self.has_offsets():
+                return
+            [outcome] = await self._controller.create_topics([self._offsets()])
+            if isinstance(outcome, BrokerError) and not isinstance(outcome, TopicAlreadyExists):
+                raise outcome
+
+    def _offsets(self) -> NewTopic:
+        config = self._config()
+        brokers = max(len(self._controller.image.brokers), 1)
+        return NewTopic(
+            name=GROUP_OFFSETS_TOPIC,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=min(config.offsets_topic_replication_factor, brokers),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
