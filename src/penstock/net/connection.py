@@ -30,7 +30,7 @@ FRAME_GROWTH_BYTES = 256 * 1024
 """Room that a large frame is given before its bytes are here; beyond, twice what has arrived."""
 
 SENDMSG_BUFFERS_MAX = 512
-SENDFILE_BYTES_MAX = 1 << 20
+SENDFILE_BYTES_MAX = 4 << 20
 """One `sendfile` call sends at most this much, so that one fast reader cannot hold the loop."""
 
 

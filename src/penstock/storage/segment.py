@@ -1,5 +1,6 @@
 """A finished segment: a range of the log that only serves reads."""
 
+from penstock.model.batch import HEADER, HEADER_BYTES, PREFIX_BYTES
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
@@ -25,6 +26,7 @@ class Segment:
         "max_timestamp_offset",
         "modified_ms",
         "pooled",
+        "read_to",
         "size",
         "touched",
     )
@@ -39,6 +41,8 @@ class Segment:
         self.file: DiskFile | None = None
         self.index_file: DiskFile | None = None
         self.index_size = 0
+        self.read_to = 0
+        """Where the last slice ended: a reader that goes on finds its batch there, without a search."""
         self.touched = False
         self.pooled = False
         self.entry_synced = False
@@ -65,6 +69,7 @@ class Segment:
     def release(self) -> bool:
         self.file = None
         self.index_file = None
+        self.read_to = 0
         return True
 
     def greatest_timestamp(self, disk: Disk, directory: str) -> int:
@@ -95,7 +100,7 @@ def read_last_time(disk: Disk, path: str) -> tuple[int, int] | None:
 class SegmentReader:
     """An open, finished segment, for reads that must not wait and for those off the loop that may."""
 
-    __slots__ = ("base", "file", "index_file", "index_size", "size")
+    __slots__ = ("base", "file", "index_file", "index_size", "segment", "size")
 
     def __init__(self, segment: Segment) -> None:
         assert segment.file is not None, "a reader needs an open segment"
@@ -104,14 +109,31 @@ class SegmentReader:
         self.file = segment.file
         self.index_file = segment.index_file
         self.index_size = segment.index_size
+        self.segment = segment
 
     def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
         """Position and size of the first batch that ends at or beyond `offset`; None when the segment has none.
 
         Without `wait`, `WouldBlock` when the disk would have to be asked.
         """
+        resumed = self._resume(offset)
+        if resumed is not None:
+            return resumed
         index = self._index(wait)
         return find(self.file, index.floor(offset - self.base) if index else 0, self.size, offset, wait=wait)
+
+    def _resume(self, offset: int) -> tuple[int, int] | None:
+        """The batch where the last slice ended, if it is the one that holds `offset`."""
+        position = self.segment.read_to
+        if position == 0 or position + HEADER_BYTES > self.size:
+            return None
+        read = self.file.pread_nowait(HEADER_BYTES, position)
+        if read is None:
+            return None
+        header = HEADER.unpack(read)
+        if header[0] <= offset <= header[0] + header[6]:
+            return position, header[1] + PREFIX_BYTES
+        return None
 
     def slice(
         self, found: tuple[int, int], bytes_max: int, end: int | None, at_least_one: bool, *, wait: bool
@@ -125,7 +147,11 @@ class SegmentReader:
             index = self._index(wait)
             cut = index.boundary(position + bytes_max) if index else 0
             length = max(cut - position, first_size if first_size <= bytes_max or at_least_one else 0)
-        return FileSlice(self.file, position, length, False) if length > 0 else None
+        if length <= 0:
+            return None
+        if not wait:
+            self.segment.read_to = position + length
+        return FileSlice(self.file, position, length, False)
 
     def slice_at(self, offset: int, bytes_max: int, end: int | None, at_least_one: bool) -> FileSlice | None:
         """As `find` and `slice` together, waiting for the disk. Off the loop."""

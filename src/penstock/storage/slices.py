@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from penstock.storage.disk import DiskFile
 
-PROBE_STRIDE_BYTES = 64 * 1024
-"""How far apart pages are probed; the kernel reads ahead and evicts in runs longer than this."""
+PROBE_STRIDE_BYTES = 4 * 1024 * 1024
+"""How far apart pages are probed, beside the first and the last of a slice. The kernel forgets a log from its oldest
+bytes on, so what is missing is missing at the front; each probe costs as much as sending some kilobytes."""
 
 WARM_BYTES = 1024 * 1024
 """Read at once when a slice is pulled into memory."""
