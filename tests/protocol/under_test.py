@@ -89,10 +89,21 @@ def apache_kafka() -> Iterator[ApacheKafka]:
 
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker | RunningBroker]:
-    """A broker with default settings, shared by the tests of a module, which keep apart by their topics."""
+    """A broker shared by the tests of a module, which keep apart by their topics.
+
+    Its settings are the defaults, or what the module names as BROKER_SETTINGS.
+    """
     bootstrap = external_bootstrap()
+    settings: Mapping[str, str] = getattr(request.module, "BROKER_SETTINGS", {})
     if bootstrap is not None:
         yield RunningBroker(bootstrap)
+    elif settings:
+        process = new_broker(settings)
+        try:
+            process.start()
+            yield process
+        finally:
+            process.close()
     elif against_apache_kafka():
         yield request.getfixturevalue("apache_kafka")
     else:
