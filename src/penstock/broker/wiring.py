@@ -132,10 +132,7 @@ class Broker:
                 host=endpoint.host,
                 port=endpoint.port,
                 serve=lambda connection, frame: self._dispatcher(connection, frame),
-                limits=ListenerLimits(
-                    connections_max=config.max_connections,
-                    connections_per_address_max=config.max_connections_per_ip,
-                ),
+                limits=self._listener_limits,
                 connection_limits=ConnectionLimits(
                     frame_bytes_max=config.socket_request_max_bytes,
                     idle_s=FOREVER_S if idle_ms < 0 else idle_ms / 1000,
@@ -156,6 +153,19 @@ class Broker:
                     "port: stop it, or choose another with --listen HOST:PORT"
                 ) from error
         return listeners
+
+    def _listener_limits(self) -> ListenerLimits:
+        """As the settings are now: some of them change while the broker runs."""
+        config = self._live.current
+        return ListenerLimits(
+            connections_max=config.max_connections,
+            connections_per_address_max=config.max_connections_per_ip,
+            connections_of_address_max=config.connections_of_address_max,
+            connections_per_second_max=config.max_connection_creation_rate,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
 
     async def _join(self, metadata: EmbeddedStore, listeners: list[Listener]) -> None:
         """Make or find the cluster, take in its metadata, and open the logs."""

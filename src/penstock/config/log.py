@@ -253,7 +253,7 @@ class TopicConfig:
         False,
         Kind.BOOLEAN,
         synonyms=of("log.preallocate"),
-        doc="Whether a segment's file gets its full size when it is made.",
+        doc="Accepted for Kafka's sake, without effect: files grow as they are written.",
     )
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable",

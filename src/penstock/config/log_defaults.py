@@ -96,7 +96,7 @@ class LogDefaults:
         60_000,
         Kind.INT,
         minimum=0,
-        doc="How often log start offsets are written down.",
+        doc="Accepted for Kafka's sake, without effect: log start offsets are written with the other checkpoints.",
     )
     log_index_interval_bytes: int = default_of("index.interval.bytes", "log.index.interval.bytes")
     log_index_size_max_bytes: int = default_of("segment.index.bytes", "log.index.size.max.bytes")
@@ -158,7 +158,12 @@ class LogDefaults:
         "log.cleaner.enable", True, Kind.BOOLEAN, doc="Whether compacted topics are compacted at all."
     )
     log_cleaner_threads: int = key(
-        "log.cleaner.threads", 1, Kind.INT, minimum=0, mode=LIVE, doc="Threads that compact logs."
+        "log.cleaner.threads",
+        1,
+        Kind.INT,
+        minimum=0,
+        mode=LIVE,
+        doc="Threads that compact logs. Accepted for Kafka's sake, without effect: one log is compacted at a time.",
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
@@ -181,7 +186,7 @@ class LogDefaults:
         Kind.INT,
         minimum=0,
         mode=LIVE,
-        doc="Bytes the cleaner reads at once, over all cleaner threads.",
+        doc="Accepted for Kafka's sake, without effect: segments are read in windows of a fixed size.",
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",

@@ -6,6 +6,7 @@ from penstock.config.key import INT_MAX, Kind, Mode, key
 from penstock.model.generated_errors import InvalidConfig
 
 PORT_MAX = 65535
+NO_EFFECT = "Accepted for Kafka's sake, without effect: each connection has bounds of its own."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -48,6 +49,17 @@ def check_endpoints(key_name: str, items: tuple[str, ...]) -> None:
         if name in names:
             raise InvalidConfig(f"Invalid value {','.join(items)} for configuration {key_name}: {name} is there twice")
         names.add(name)
+
+
+def read_overrides(key_name: str, text: str) -> dict[str, int]:
+    """Bounds by address, from address:count,address:count."""
+    bounds: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        address, colon, count = item.rpartition(":")
+        if not colon or not address or not count.isascii() or not count.isdigit():
+            raise InvalidConfig(f"Invalid value {text} for configuration {key_name}: {item} is not ADDRESS:COUNT")
+        bounds[address] = int(count)
+    return bounds
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -99,11 +111,11 @@ class NetworkKeys:
         doc="Allow an unprotected listener that other machines can reach.",
     )
     socket_send_buffer_bytes: int = key(
-        "socket.send.buffer.bytes", 100 * 1024, Kind.INT, doc="SO_SNDBUF of a connection; -1 leaves it to the system."
+        "socket.send.buffer.bytes", -1, Kind.INT, doc="SO_SNDBUF of a connection; -1 leaves it to the system."
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",
-        100 * 1024,
+        -1,
         Kind.INT,
         doc="SO_RCVBUF of a connection; -1 leaves it to the system.",
     )
@@ -153,10 +165,10 @@ class NetworkKeys:
         doc="Connections accepted per second.",
     )
     queued_max_requests: int = key(
-        "queued.max.requests", 500, Kind.INT, minimum=1, doc="Requests waiting at once before reading stops."
+        "queued.max.requests", 500, Kind.INT, minimum=1, doc=f"Requests waiting at once. {NO_EFFECT}"
     )
     queued_max_request_bytes: int = key(
-        "queued.max.request.bytes", -1, Kind.LONG, doc="Bytes of waiting requests before reading stops; -1 is no bound."
+        "queued.max.request.bytes", -1, Kind.LONG, doc=f"Bytes of waiting requests. {NO_EFFECT}"
     )
     request_timeout_ms: int = key(
         "request.timeout.ms", 30_000, Kind.INT, doc="How long the broker waits for an answer of another."

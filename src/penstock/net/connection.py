@@ -19,8 +19,11 @@ from typing import Any, Protocol
 from penstock.net.reply import Buffer, CloseConnection, Frame, Outcome, Pending, PendingFrame
 
 LENGTH_BYTES = 4
+BUFFER_REST_BYTES = 4 * 1024
+"""A connection's buffer while it is quiet: ten thousand idle clients cost 40 MB."""
+
 BUFFER_BYTES = 64 * 1024
-"""A connection's buffer at rest. Larger frames get a larger one, given back when the connection falls quiet."""
+"""Its buffer while it is busy. Larger frames get a larger one; all is given back when the connection falls quiet."""
 
 FRAME_LARGE_BYTES = 64 * 1024
 """From here on a frame is received alone, so that what follows it never has to be moved."""
@@ -100,7 +103,7 @@ class Connection:
         self.monotonic = monotonic
         self._spawn = spawn
         self._closed_callback = on_closed
-        self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer = bytearray(BUFFER_REST_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -171,7 +174,7 @@ class Connection:
                     start = 0
                 return self._view[self._end : start + wanted]
         if end == len(self._buffer):
-            assert start > 0, "a frame as large as the buffer is received alone"
+            assert start > 0 or end < BUFFER_BYTES, "a frame as large as the buffer is received alone"
             self._move_to_front(BUFFER_BYTES)
         return self._view[self._end :]
 
@@ -426,8 +429,8 @@ class Connection:
             return f"no request within {limits.first_request_s:g} s"
         if quiet_s > limits.idle_s:
             return f"idle for {limits.idle_s:g} s"
-        if self._start == self._end and len(self._buffer) > BUFFER_BYTES and quiet_s > 1.0:
-            self._buffer = bytearray(BUFFER_BYTES)
+        if self._start == self._end and len(self._buffer) > BUFFER_REST_BYTES and quiet_s > 1.0:
+            self._buffer = bytearray(BUFFER_REST_BYTES)
             self._view = memoryview(self._buffer)
         return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.net.connection import Connection, ConnectionLimits, Serve
@@ -15,8 +15,6 @@ ACCEPTS_PER_EVENT_MAX = 64
 SWEEP_S = 1.0
 """How often connections are looked at for deadlines."""
 
-BACKLOG = 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
@@ -24,6 +22,14 @@ class ListenerLimits:
 
     connections_max: int = 10_000
     connections_per_address_max: int = 10_000
+    connections_of_address_max: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Addresses with a bound of their own."""
+    connections_per_second_max: int = 1 << 31
+    """New connections beyond it wait in the system's queue for the next second."""
+    backlog: int = 1024
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    """The kernel's buffers of a connection; it sizes them itself, and better, where nobody says."""
 
 
 class Listener:
@@ -36,7 +42,7 @@ class Listener:
         host: str,
         port: int,
         serve: Serve,
-        limits: ListenerLimits,
+        limits: Callable[[], ListenerLimits],
         connection_limits: ConnectionLimits,
         monotonic: Callable[[], float],
         on_event: Callable[[str, dict[str, Any]], None],
@@ -53,6 +59,7 @@ class Listener:
         self._by_address: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._accepted_this_second = 0
         self.accepted = 0
         self.refused = 0
         self.bytes_in_closed = 0
@@ -89,7 +96,7 @@ class Listener:
         sock = self._socket
         assert sock is not None, "bind comes first"
         loop = asyncio.get_running_loop()
-        sock.listen(BACKLOG)
+        sock.listen(self._limits().backlog)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -105,6 +112,10 @@ class Listener:
                 connection.close("the broker is stopping")
 
     def _sweep(self) -> None:
+        assert self._socket is not None
+        if self._accepted_this_second >= self._limits().connections_per_second_max:
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+        self._accepted_this_second = 0
         now_s = self._monotonic()
         for connection in tuple(self._connections):
             reason = connection.overdue(now_s)
@@ -114,9 +125,14 @@ class Listener:
     def _accept(self) -> None:
         assert self._socket is not None
         for _ in range(ACCEPTS_PER_EVENT_MAX):
+            if self._accepted_this_second >= self._limits().connections_per_second_max:
+                asyncio.get_running_loop().remove_reader(self._socket.fileno())
+                return
+            self._accepted_this_second += 1
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                self._accepted_this_second -= 1
                 return
             except OSError as error:
                 # Out of descriptors: the peers already here matter more than the one that knocks.
@@ -125,11 +141,10 @@ class Listener:
             self._admit(sock, str(address[0]))
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
-        limits = self._limits
-        if (
-            len(self._connections) >= limits.connections_max
-            or self._by_address[peer] >= limits.connections_per_address_max
-        ):
+        limits = self._limits()
+        if len(self._connections) >= limits.connections_max or self._by_address[
+            peer
+        ] >= limits.connections_of_address_max.get(peer, limits.connections_per_address_max):
             self.refused += 1
             sock.close()
             self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": len(self._connections)})
@@ -137,6 +152,12 @@ class Listener:
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, size in (
+            (socket.SO_SNDBUF, limits.send_buffer_bytes),
+            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+        ):
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
         connection = Connection(
             sock,
             peer=peer,
