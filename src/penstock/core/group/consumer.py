@@ -28,6 +28,7 @@ from penstock.core.group.consumer_events import (
     no_partition_epochs,
 )
 from penstock.core.group.consumer_membership import (
+    PATTERN_REFRESH_MS_MIN,
     Alarm,
     Change,
     ConsumerTimer,
@@ -228,9 +229,10 @@ class ConsumerGroup(ClassicMembers):
             resolved = ResolvedPattern(topics, 0, done.started_ms)
             draft.remember(ConsumerRegularExpression(self.group, pattern, resolved))
         self._reread(state.topic_readers.keys() | matched.keys(), draft, bump=changed)
-        missed = state.pattern_readers.keys() - done.topics.keys()
-        if missed:
+        if not state.pattern_readers.keys() <= done.topics.keys():
             self._match_patterns(state.pattern_readers, draft, unmatched=True)
+        elif self._topics_appeared:
+            draft.wake_at(self._timer(Alarm.PATTERNS), done.started_ms + PATTERN_REFRESH_MS_MIN + 1)
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
         """These topics appeared, changed or went."""
@@ -264,6 +266,7 @@ class ConsumerGroup(ClassicMembers):
     def loaded(self, now_ms: int) -> Step:
         """All records have been applied: members have a full session from now."""
         draft = Draft(now_ms)
+        self._topics_appeared = True
         for member in self.state.members.values():
             self._extend_session(member, draft)
             if member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.classic:

@@ -123,7 +123,7 @@ class Membership:
         self._checked_epoch: int | None = None
         self._computing_until_ms = 0
         self._resolving_until_ms = 0
-        self._topics_appeared = True
+        self._topics_appeared = False
         self._rejoining: set[str] = set()
 
     # Settings and timers

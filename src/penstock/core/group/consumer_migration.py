@@ -213,7 +213,9 @@ def classic_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
 
 def choose_protocol(offers: Sequence[tuple[tuple[str, bytes], ...]]) -> str:
     """Of the protocols that all members know, the one that most of them prefer."""
-    common = set.intersection(*({name for name, _ in offer} for offer in offers))
+    common = {name for name, _ in offers[0]}
+    for offer in offers[1:]:
+        common &= {name for name, _ in offer}
     assert common, "a classic member is let in only with a protocol that all others know"
     votes = [next(name for name, _ in offer if name in common) for offer in offers]
     return max(sorted(common), key=votes.count)

@@ -12,6 +12,9 @@ import re2
 
 from penstock.model.generated_errors import InvalidRegularExpression
 
+RE2: Any = re2
+"""The module has no types."""
+
 PATTERN_MEMORY_BYTES_MAX = 1 << 20
 
 FAULTS: Final = (
@@ -30,12 +33,12 @@ FAULTS: Final = (
 
 def compiled(pattern: str) -> Any:
     """An expression ready to match. Raises InvalidRegularExpression, in Kafka's words."""
-    options = re2.Options()
+    options = RE2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
+        return RE2.compile(pattern, options)
+    except RE2.error as error:
         raise InvalidRegularExpression(
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {fault(error)}."
         ) from None

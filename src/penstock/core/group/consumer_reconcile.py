@@ -6,11 +6,13 @@ the target's epoch and gets what is free, and what is not yet free as others giv
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from penstock.core.group.consumer_events import CurrentAssignment, MemberState, PartitionEpochs, Partitions
 from penstock.model.generated_errors import FencedMemberEpoch
 from penstock.model.ids import TopicId
+
+NONE: Final = frozenset[int]()
 
 Owned = Mapping[TopicId, frozenset[int]]
 """The partitions that a member says it has."""
@@ -71,7 +73,7 @@ def advance(current: CurrentAssignment, to: Destination, owned: Owned | None) ->
     gained: dict[TopicId, frozenset[int]] = {}
     waits = False
     for topic in {**to.target, **current.assigned}:
-        target = to.target.get(topic, frozenset()) if to.subscribed(topic) else frozenset()
+        target: frozenset[int] = to.target.get(topic, NONE) if to.subscribed(topic) else NONE
         have = current.assigned.get(topic, {})
         keep = {partition: epoch for partition, epoch in have.items() if partition in target}
         if keep:
