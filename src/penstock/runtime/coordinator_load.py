@@ -1,9 +1,11 @@
 """Making a coordinator's state from its log: read and decoded by a thread, taken in on the loop a little at a time."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from typing import NamedTuple
 
+from penstock.model.ids import TopicId
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.group_journal import EventReader, GroupEvent
 from penstock.storage.view import LogView
@@ -16,8 +18,18 @@ EVENTS_AT_ONCE = 500
 """Events taken in before others have their turn on the loop: about a millisecond."""
 
 
-async def load(coordinator: GroupCoordinator, view: LogView, threads: Executor) -> tuple[int, int]:
-    """Take in everything in the log; how many events there were, and how many records were read over.
+class Loaded(NamedTuple):
+    """What a load came to."""
+
+    events: int
+    unreadable: int
+    """Records that were read over."""
+    topics: Mapping[TopicId, str]
+    """Topics that offsets were committed for, some of which may be gone."""
+
+
+async def load(coordinator: GroupCoordinator, view: LogView, threads: Executor) -> Loaded:
+    """Take in everything in the log.
 
     Raises what reading raises, and stops early where the coordinator has been ended meanwhile.
     """
@@ -29,9 +41,9 @@ async def load(coordinator: GroupCoordinator, view: LogView, threads: Executor) 
         count += len(events)
         for at in range(0, len(events), EVENTS_AT_ONCE):
             if not coordinator.take_in(events[at : at + EVENTS_AT_ONCE]):
-                return count, reader.unreadable
+                break
             await asyncio.sleep(0)
-    return count, reader.unreadable
+    return Loaded(count, reader.unreadable, reader.topics)
 
 
 def event_slices(view: LogView, reader: EventReader) -> Iterator[list[GroupEvent]]:

@@ -111,6 +111,11 @@ class GroupCoordinators:
         """Partitions that are being loaded, or wait for it."""
         return len(self._queued)
 
+    @property
+    def begun(self) -> int:
+        """Those of them whose records are being read."""
+        return sum(partition in self._shards for partition in self._queued)
+
     def _shard(self, partition: int) -> GroupCoordinator:
         shard = self._shards.get(partition)
         if shard is not None:
@@ -227,7 +232,7 @@ class GroupCoordinators:
         shard: GroupCoordinator | None = None
         try:
             shard = self._open(partition)
-            events, unreadable = await load(shard, shard.view(), self._threads)
+            found = await load(shard, shard.view(), self._threads)
         except (BrokerError, OSError) as error:
             self._log.error("groups_not_loaded", partition=partition, reason=str(error))
             self._end(partition)
@@ -237,8 +242,17 @@ class GroupCoordinators:
             return
         self._queued.discard(partition)
         shard.loaded()
-        took_ms = int((asyncio.get_running_loop().time() - began_s) * 1000)
-        self._log.info("groups_loaded", partition=partition, events=events, unreadable=unreadable, took_ms=took_ms)
+        # A topic may have gone while nobody here looked: the broker was down, or the partition waited to be loaded.
+        gone = [name for topic_id, name in found.topics.items() if self._topics.is_gone(name, topic_id)]
+        if gone:
+            shard.on_topics(gone)
+        self._log.info(
+            "groups_loaded",
+            partition=partition,
+            events=found.events,
+            unreadable=found.unreadable,
+            took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
+        )
 
     def _load_again(self, partition: int) -> None:
         if partition in self._queued:

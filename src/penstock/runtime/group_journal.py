@@ -35,7 +35,7 @@ from penstock.core.group.events import (
     OffsetCommitted,
     OffsetForgotten,
 )
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.ids import TopicId
 from penstock.wire import group_records as wire
 from penstock.wire import group_values as said
 from penstock.wire.primitives import Malformed
@@ -178,12 +178,14 @@ def owned_value(owned: PartitionEpochs) -> tuple[said.OwnedPartitions, ...]:
 class EventReader:
     """Turns records into events. One is used for a whole load, as it shares names between its calls."""
 
-    __slots__ = ("_ids", "_names", "unreadable")
+    __slots__ = ("_ids", "_names", "topics", "unreadable")
 
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, str]] = {}
         """Group and topic by the front of an offset's key."""
         self._ids: dict[bytes, TopicId] = {}
+        self.topics: dict[TopicId, str] = {}
+        """The topics that offsets were committed for."""
         self.unreadable = 0
         """Records that were read over: of kinds that are not known here, or damaged."""
 
@@ -212,7 +214,7 @@ class EventReader:
                             "",
                             commit_ms,
                             NO_EXPIRY_MS,
-                            ids.get(topic_id) or self._shared_id(topic_id),
+                            ids.get(topic_id) or self._shared_id(topic_id, topic),
                         )
                     )
                     continue
@@ -245,7 +247,7 @@ class EventReader:
                 found.metadata,
                 found.commit_ms,
                 found.expire_ms,
-                self._shared_id(found.topic_id),
+                self._shared_id(found.topic_id, topic),
             )
         except Malformed:
             self.unreadable += 1
@@ -259,12 +261,14 @@ class EventReader:
                 self._names[front] = named
         return named
 
-    def _shared_id(self, raw: bytes) -> TopicId:
-        if raw == TOPIC_ID_ZERO:
-            return TOPIC_ID_ZERO
-        if len(self._ids) < NAMES_MAX:
-            return self._ids.setdefault(raw, TopicId(raw))
-        return TopicId(raw)
+    def _shared_id(self, raw: bytes, topic: str) -> TopicId:
+        found = self._ids.get(raw)
+        if found is None:
+            found = TopicId(raw)
+            if len(self._ids) < NAMES_MAX:
+                self._ids[raw] = found
+                self.topics[found] = topic
+        return found
 
 
 def key_is_unknown(raw: bytes) -> bool:

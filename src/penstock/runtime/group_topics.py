@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.core.controller.image import ImageDelta, MetadataImage, TopicChange
-from penstock.model.ids import TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 
 class ImageTopics:
@@ -32,6 +32,11 @@ class ImageTopics:
             return ()
         brokers = [self._image.brokers.get(replica) for replica in found.partitions[partition].replicas]
         return tuple(broker.rack for broker in brokers if broker is not None and broker.rack)
+
+    def is_gone(self, topic: str, topic_id: TopicId) -> bool:
+        """Whether a topic exists no longer, or only another one of its name; one without an id has just its name."""
+        found = self._image.topics.get(topic)
+        return found is None or topic_id not in (found.topic_id, TOPIC_ID_ZERO)
 
     def names(self) -> Iterable[str]:
         return self._image.topics

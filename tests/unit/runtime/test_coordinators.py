@@ -1,0 +1,329 @@
+"""All coordinators of a broker: where a group is kept, what is loaded when, and what becomes of it."""
+
+import asyncio
+import errno
+from dataclasses import replace
+
+import pytest
+from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
+from tests.unit.runtime.rig import batch, topic
+
+from penstock.core.group.commands import HeartbeatReply
+from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
+from penstock.observe.groups import GroupSource
+from penstock.runtime import coordinator_load, group_lag
+from penstock.runtime.coordinators import partition_of
+from penstock.runtime.group_lag import GroupLag
+from penstock.wire.group_records import group_key
+from penstock.wire.records import Record, build_batch
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [
+        ("", 0),
+        ("g", 3),
+        ("group", 47),
+        ("my-consumer-group", 13),
+        ("grüppe-\N{GRINNING FACE}", 14),
+        ("polygenelubricants", 0),
+        ("console-consumer-12345", 6),
+        ("a" * 40, 22),
+    ],
+)
+def test_a_group_is_kept_where_java_would_look_for_it(group: str, partition: int) -> None:
+    assert partition_of(group, 50) == partition
+
+
+def test_a_group_stays_where_it_is_when_the_topic_grows() -> None:
+    async def act(groups: Groups) -> None:
+        places = {f"g{at}": groups.coordinators.partition_of(f"g{at}") for at in range(20)}
+
+        groups.change(offsets_topic(4), offsets_topic(9))
+
+        assert {group: groups.coordinators.partition_of(group) for group in places} == places
+        assert set(places.values()) == {0, 1, 2, 3}
+
+    with_groups(act, offsets_topic(4))
+
+
+def test_without_the_topic_nobody_coordinates_anything() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+
+        groups.change(offsets_topic(), None)
+
+        with pytest.raises(NotCoordinator):
+            groups.of()
+        assert list(groups.coordinators.serving()) == []
+        groups.change(None, replace(offsets_topic(), topic_id=topic(number=7).topic_id))
+        assert groups.offsets() == {}
+        assert took(await groups.commit(8))
+
+    with_groups(act)
+
+
+def test_an_empty_partition_serves_at_once_and_others_are_left_alone() -> None:
+    async def act(groups: Groups) -> None:
+        assert took(await groups.commit(7, "g0"))
+
+        assert len(list(groups.coordinators.serving())) == 1
+        assert groups.coordinators.loading == 0
+
+    with_groups(act, offsets_topic(50))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_what_was_committed_is_there_after_a_restart(clean: bool) -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(30):
+            assert took(await groups.commit(100 + at, f"g{at}", at % 4))
+        assert took(await groups.commit(999, "g3", 3))
+
+        loaded = groups.again(clean=clean)
+        with pytest.raises(CoordinatorLoadInProgress):
+            loaded.of("g3").check()
+        with pytest.raises(CoordinatorLoadInProgress):
+            list(loaded.coordinators.serving())
+        await loaded.load()
+
+        assert {at: loaded.offsets(f"g{at}") for at in range(30) if at != 3} == {
+            at: {("orders", at % 4): 100 + at} for at in range(30) if at != 3
+        }
+        assert loaded.offsets("g3") == {("orders", 3): 999}
+        assert [note["unreadable"] for note in loaded.rig.notes.named("groups_loaded")] == [0] * 4
+        assert len(list(loaded.coordinators.serving())) == 4
+
+    with_groups(act, offsets_topic(4))
+
+
+def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> None:
+    async def act(groups: Groups) -> None:
+        member, generation = await groups.member()
+
+        loaded = groups.again()
+        await loaded.load()
+
+        assert await loaded.answer(beat("g", member, generation)) == HeartbeatReply()
+        loaded.rig.loop.pass_ms(60_000)
+        assert dict(loaded.of().shard().members_by_group()) == {"g": 0}
+
+    with_groups(act)
+
+
+def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_load, "SLICE_BYTES", 300)
+    monkeypatch.setattr(coordinator_load, "EVENTS_AT_ONCE", 2)
+
+    async def act(groups: Groups) -> None:
+        for at in range(40):
+            await groups.commit(at, f"g{at}")
+        loaded = groups.again()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        await loaded.load()
+        beside.cancel()
+
+        assert turns > 20
+        assert all(loaded.offsets(f"g{at}") == {("orders", 0): at} for at in range(40))
+
+    with_groups(act)
+
+
+def test_offsets_of_a_topic_that_went_before_they_were_loaded_go_too() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        loaded.change(topic("orders", 4), None)
+
+        await loaded.load()
+
+        assert loaded.offsets() == {}
+
+    with_groups(act)
+
+
+def test_offsets_of_a_topic_that_was_made_anew_before_they_were_loaded_go_too() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        loaded.change(topic("orders", 4), topic("orders", 4, number=17))
+
+        await loaded.load()
+
+        assert loaded.offsets() == {}
+
+    with_groups(act)
+
+
+def test_a_topic_that_goes_while_a_partition_is_loading_is_not_missed() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        went = False
+
+        def mid_load() -> bool:
+            nonlocal went
+            if not went and loaded.coordinators.loading and loaded.coordinators.begun:
+                went = True
+                loaded.change(topic("orders", 4), None)
+            return not loaded.coordinators.loading
+
+        await loaded.load(mid_load)
+
+        assert went
+        assert loaded.offsets() == {}
+
+    with_groups(act)
+
+
+def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        host = groups.rig.host(OFFSETS)
+        strange = [
+            Record(0, groups.rig.clock.ms, b"\0\x63of the future", b"\0\0"),
+            Record(1, groups.rig.clock.ms, group_key(2, "g"), b"\0\x63"),
+            Record(2, groups.rig.clock.ms, group_key(3, "old")[:1] + b"\4" + group_key(3, "old")[2:], b"\0\0\1\0"),
+            Record(3, groups.rig.clock.ms, b"", b""),
+        ]
+        groups.rig.append(host, build_batch(strange), internal=True)
+
+        loaded = groups.again()
+        await loaded.load()
+
+        assert loaded.offsets() == {("orders", 0): 7}
+        # What Kafka up to 4.0 noted of a group's partitions is known, and of no use.
+        assert [note["unreadable"] for note in loaded.rig.notes.named("groups_loaded")] == [3]
+
+    with_groups(act)
+
+
+def test_a_partition_that_cannot_be_read_is_tried_again_later() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        loaded.rig.disk.fail("pread", OFFSETS, errno.EIO, times=1)
+        await loaded.load(lambda: loaded.rig.notes.named("groups_not_loaded"))
+        with pytest.raises(CoordinatorLoadInProgress):
+            loaded.of()
+
+        loaded.rig.loop.pass_ms(6000)
+        await loaded.load()
+
+        assert loaded.offsets() == {("orders", 0): 7}
+
+    with_groups(act)
+
+
+def test_another_broker_that_leads_a_partition_coordinates_its_groups() -> None:
+    async def act(groups: Groups) -> None:
+        joining = groups.ask(commit(7))
+        coordinator = groups.of()
+        [led] = offsets_topic().partitions
+        elsewhere = replace(offsets_topic(), partitions=(replace(led, leader=2, replicas=(2, 1), leader_epoch=1),))
+
+        groups.change(offsets_topic(), elsewhere)
+
+        assert isinstance(joining[0], NotCoordinator)
+        assert coordinator.ended
+        with pytest.raises(NotCoordinator):
+            groups.of()
+
+    with_groups(act)
+
+
+# Lag
+
+
+def lags(groups: Groups) -> dict[tuple[str, int], tuple[int, int]]:
+    view = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).view()
+    return {(one.group, one.partition): (one.offset, one.lag) for one in view.lags}
+
+
+def test_lag_is_what_is_left_to_read() -> None:
+    async def act(groups: Groups) -> None:
+        host = groups.rig.host("orders", 1)
+        for _ in range(10):
+            groups.rig.append(host, batch(b"v"))
+        await groups.commit(4, partition=1)
+        await groups.commit(0, partition=2)
+        await groups.commit(25, "ahead", partition=1)
+
+        assert lags(groups) == {("g", 1): (4, 6), ("g", 2): (0, 0), ("ahead", 1): (25, 0)}
+
+    with_groups(act)
+
+
+def test_what_retention_dropped_is_not_left_to_read() -> None:
+    async def act(groups: Groups) -> None:
+        host = groups.rig.host("orders", 1)
+        for _ in range(10):
+            groups.rig.append(host, batch(b"v"))
+        await groups.commit(4, partition=1)
+
+        host.delete_records(7)
+
+        assert lags(groups) == {("g", 1): (4, 3)}
+
+    with_groups(act)
+
+
+def test_lag_is_known_of_partitions_that_nobody_has_used_since_the_start() -> None:
+    async def act(groups: Groups) -> None:
+        for _ in range(10):
+            groups.rig.append(groups.rig.host("orders", 1), batch(b"v"))
+        await groups.commit(4, partition=1)
+
+        loaded = groups.again(clean=True)
+        await loaded.load()
+
+        assert lags(loaded) == {("g", 1): (4, 6)}
+
+    with_groups(act)
+
+
+def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_lag, "OFFSETS_TOLD_MAX", 5)
+
+    async def act(groups: Groups) -> None:
+        for at in range(20):
+            await groups.commit(at, f"g{at}")
+        view = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).view()
+
+        assert len(view.lags) == 5
+        assert view.untold
+
+    with_groups(act, offsets_topic(4))
+
+
+def test_samples_have_kafka_exporters_names() -> None:
+    async def act(groups: Groups) -> None:
+        for partition in (0, 1):
+            for _ in range(10):
+                groups.rig.append(groups.rig.host("orders", partition), batch(b"v"))
+            await groups.commit(4, partition=partition)
+        lag = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store)
+
+        samples = {(sample.metric.name, sample.labels): sample.value for sample in GroupSource(lag.view).samples()}
+
+        assert samples == {
+            ("penstock_groups_loading", ()): 0,
+            ("penstock_consumergroup_offsets_untold", ()): 0,
+            ("kafka_consumergroup_members", ("g",)): 0,
+            ("kafka_consumergroup_current_offset", ("g", "orders", "0")): 4,
+            ("kafka_consumergroup_current_offset", ("g", "orders", "1")): 4,
+            ("kafka_consumergroup_lag", ("g", "orders", "0")): 6,
+            ("kafka_consumergroup_lag", ("g", "orders", "1")): 6,
+            ("kafka_consumergroup_current_offset_sum", ("g", "orders")): 8,
+            ("kafka_consumergroup_lag_sum", ("g", "orders")): 12,
+        }
+
+    with_groups(act)
