@@ -20,6 +20,7 @@ from penstock.core.group.consumer_events import (
     ResolvedPattern,
 )
 from penstock.core.group.events import (
+    NO_EXPIRY_MS,
     ClassicGroupForgotten,
     ClassicGroupSaved,
     ClassicMemberSaved,
@@ -70,6 +71,7 @@ EVENTS: SearchStrategy[GroupEvent] = st.one_of(
         leader_epoch=INT32,
         metadata=st.just("") | NAMES,
         commit_ms=TIMES,
+        expire_ms=st.just(NO_EXPIRY_MS),
         topic_id=st.sampled_from([TOPIC_ID_ZERO, TopicId(bytes(range(16)))]) | IDS,
     ),
     st.builds(
