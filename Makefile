@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Compiled in place, so a change to one of them must reach the build.
-HOT := $(shell grep -o '"penstock\.[a-z_.]*"' setup.py | tr -d '"' | sed 's|\.|/|g; s|^|src/|; s|$$|.py|')
-INSTALLED := $(VENV)/.installed
+COMPILED := $(shell grep -o '"penstock\.[a-z_.]*"' setup.py | tr -d '"' | sed 's|\.|/|g; s|^|src/|')
+BUILT_FROM := pyproject.toml setup.py $(COMPILED:=.py) $(wildcard $(COMPILED:=.pxd))
+# What a broker needs is installed in less than a minute; what the tests need besides takes longer.
+BROKER := $(VENV)/.broker-installed
+DEV := $(VENV)/.dev-installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= ./penstock-data
 WORKERS ?= 2
@@ -16,22 +19,32 @@ TESTS ?= tests
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-up: $(INSTALLED) ## start a broker on :9092 with its data in ./penstock-data
-	@$(BIN)/penstock up --listen $(LISTEN) --data $(DATA)
+# In the foreground of a terminal the broker is a job of its own, so that Ctrl-C stops it and not make, which then ends
+# with its status. Ctrl-Z would leave such a job to be killed, so it does nothing.
+up: $(BROKER) ## start a broker on :9092 with its data in ./penstock-data
+	@up='$(BIN)/penstock up --listen $(LISTEN) --data $(DATA)'; \
+	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; $$up;; *) exec $$up;; esac
 
-install: $(INSTALLED) ## make .venv with penstock and everything the tests need
+install: $(DEV) ## make .venv with penstock and everything the tests need
 
-$(INSTALLED): pyproject.toml setup.py $(HOT)
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "penstock needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": try make PYTHON=python3.13 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments: on Debian, apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments: on Debian, apt-get install python3-venv"; exit 1; }
+
+$(BROKER): $(BUILT_FROM) | $(BIN)/python
+	@echo "installing penstock into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-test: $(INSTALLED) ## run the whole test suite
+$(DEV): $(BUILT_FROM) | $(BIN)/python
+	@echo "installing penstock and what its tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(BROKER) $@
+
+test: $(DEV) ## run the whole test suite
 	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup --quiet
 
-lint: $(INSTALLED) ## formatting, lint, types, layers, generated files
+lint: $(DEV) ## formatting, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -39,23 +52,23 @@ lint: $(INSTALLED) ## formatting, lint, types, layers, generated files
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory check-generated
 
-format: $(INSTALLED) ## format and mend what can be mended
+format: $(DEV) ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: $(INSTALLED) ## write the codec and the error classes anew
+generate: $(DEV) ## write the codec and the error classes anew
 	$(BIN)/python tools/generate_wire.py
 	$(BIN)/python tools/generate_errors.py
 
-docs: $(INSTALLED) ## write docs/reference anew from the code
+docs: $(DEV) ## write docs/reference anew from the code
 	$(BIN)/python tools/generate_docs.py
 
-check-generated: $(INSTALLED)
+check-generated: $(DEV)
 	$(BIN)/python tools/generate_wire.py --check
 	$(BIN)/python tools/generate_errors.py --check
 	$(BIN)/python tools/generate_docs.py --check
 
-kafka: $(INSTALLED) ## fetch Apache Kafka's jars, for its tools in the tests and for the comparison (needs Maven)
+kafka: $(DEV) ## fetch Apache Kafka's jars, for its tools in the tests and for the comparison (needs Maven)
 	$(BIN)/python tools/kafka_jars.py
 
 record: kafka ## record Apache Kafka's answers anew for the differential tests
