@@ -37,7 +37,7 @@ class LogDirectory:
     not succeed at the second try, because the kernel has thrown away what it could not write.
     """
 
-    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "offline", "on_finding", "path")
+    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "new", "offline", "on_finding", "path")
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class LogDirectory:
         self.offline: str | None = None
         """Why nothing in the directory can be reached; None while it can."""
         self.directory_id = ""
+        self.new = False
+        """Whether no broker had it before this one."""
         self._on_offline = on_offline
         self.on_finding = on_finding
         """Told what opening a log brings to light."""
@@ -121,6 +123,7 @@ class LogDirectory:
                 "",
             )
             replace_file(self.disk, path, "\n".join(lines).encode(), sync=True)
+            self.new = True
             return
         found = read_properties(self.disk.read_file(path))
         self.directory_id = found.get("directory.id", "")
@@ -137,7 +140,7 @@ class LogDirectory:
         raise StartRefused(why)
 
     def last_stop(self) -> Stop:
-        """How the last broker here ended. A directory that never had one was left clean."""
+        """How the last broker here ended. Where nothing says so, its logs are trusted as little as can be."""
         if self.disk.exists(self.file(CLEAN_SHUTDOWN)):
             return Stop.CLEAN
         try:

@@ -147,7 +147,8 @@ class LogStore:
             return
         for log in logs:
             self._logs[log.tp] = self._settle(log, self._logs.get(log.tp))
-        self._log.info("directory_loaded", path=directory.path, logs=len(logs), stop=stop.value)
+        last_stop = "none" if directory.new and not logs else stop.value
+        self._log.info("directory_loaded", path=directory.path, logs=len(logs), last_stop=last_stop)
 
     def _settle(self, log: Log, other: Log | None) -> Log:
         """Which of two directories holds a partition: a crash can leave both when a log was being moved."""

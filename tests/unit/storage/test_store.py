@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put, read_all, values_of
 
 from penstock.model.generated_errors import KafkaStorageError
@@ -50,6 +51,19 @@ def test_logs_are_found_again_after_a_clean_stop_without_being_opened():
     assert (log.topic_id, log.size_bytes > 0) == (ID, True)
     assert values_of(read_all(log)) == [b"a 1", b"a 2"]
     assert put(log, batch_of(b"next")) == 3
+
+
+def test_a_directory_tells_how_its_last_broker_ended():
+    disk = MemDisk()
+    told = []
+
+    for leave in (LogStore.close, lambda _: disk.kill(), lambda _: disk.crash(Seeded(1)), LogStore.close):
+        with capture_logs() as events:
+            store = filled(disk) if not told else store_on(disk)
+        told += [event["last_stop"] for event in events if event["event"] == "directory_loaded"]
+        leave(store)
+
+    assert told == ["none", "clean", "process crash", "machine crash"]
 
 
 @pytest.mark.parametrize("power", [False, True])
