@@ -1,0 +1,129 @@
+"""The changes a transactional id can undergo, each making a new value of an old one.
+
+Nothing here judges who asks: by the time one of these is called the asker has been found to be entitled to it. What is
+asserted is what no request may ever bring about.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from penstock.core.txn.state import (
+    BUMPING_VERSION,
+    NO_EPOCH,
+    NO_PARTITIONS,
+    NO_PRODUCER_ID,
+    NO_START_MS,
+    PRODUCER_EPOCH_MAX,
+    Transaction,
+    TxnState,
+)
+from penstock.model.ids import TopicPartition
+
+FIRST_EPOCH = 0
+
+
+def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """An id that nobody has used, or not for long."""
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        previous_producer_id=producer_id,
+        epoch=FIRST_EPOCH,
+        timeout_ms=timeout_ms,
+        state=TxnState.EMPTY,
+        updated_ms=now_ms,
+    )
+
+
+def bumped(old: Transaction, timeout_ms: int, now_ms: int, *, asked_by_itself: bool) -> Transaction:
+    """The next epoch. Where the producer asked for it itself, the epoch before is kept, to know its retry by."""
+    assert not old.exhausted, f"no epoch follows {old.epoch}"
+    last_epoch = old.epoch if asked_by_itself else NO_EPOCH
+    return _emptied(old, old.producer_id, old.epoch + 1, last_epoch, timeout_ms, now_ms)
+
+
+def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, asked_by_itself: bool) -> Transaction:
+    """A new producer id, because the epochs of the old one are used up."""
+    last_epoch = old.epoch if asked_by_itself else NO_EPOCH
+    return _emptied(old, producer_id, FIRST_EPOCH, last_epoch, timeout_ms, now_ms)
+
+
+def kept(old: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
+    """The epoch it has: the answer to a retry."""
+    return _emptied(old, old.producer_id, old.epoch, old.last_epoch, timeout_ms, now_ms)
+
+
+def _emptied(
+    old: Transaction, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+) -> Transaction:
+    assert old.state.resting, f"a new producer in state {old.state.label}"
+    return replace(
+        old,
+        producer_id=producer_id,
+        previous_producer_id=old.producer_id,
+        epoch=epoch,
+        last_epoch=last_epoch,
+        timeout_ms=timeout_ms,
+        state=TxnState.EMPTY,
+        partitions=NO_PARTITIONS,
+        started_ms=NO_START_MS,
+        updated_ms=now_ms,
+    )
+
+
+def widened(old: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
+    """More partitions take part; the first ones begin the transaction."""
+    assert not old.state.prepared, f"partitions added in state {old.state.label}"
+    return replace(
+        old,
+        previous_producer_id=old.producer_id,
+        state=TxnState.ONGOING,
+        partitions=old.partitions.union(partitions),
+        started_ms=now_ms if old.state.resting else old.started_ms,
+        updated_ms=now_ms,
+        version=version,
+    )
+
+
+def prepared(
+    old: Transaction, version: int, now_ms: int, *, commit: bool, next_producer_id: int = NO_PRODUCER_ID
+) -> Transaction:
+    """The outcome, for good. With transaction version 2 the epoch that wrote the records is over with it.
+
+    A producer of that version may abort where there is nothing to abort, to get a new epoch: no partition has heard
+    of it, but one may yet get records that it sent.
+    """
+    began = old.state is TxnState.ONGOING
+    assert began or (old.state.resting and not commit and version >= BUMPING_VERSION), (
+        f"{'commit' if commit else 'abort'} in state {old.state.label}"
+    )
+    bumps = version >= BUMPING_VERSION
+    return replace(
+        old,
+        previous_producer_id=old.producer_id,
+        next_producer_id=next_producer_id,
+        epoch=min(old.epoch + 1, PRODUCER_EPOCH_MAX) if bumps else old.epoch,
+        last_epoch=old.epoch if bumps else old.last_epoch,
+        state=TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT,
+        partitions=old.partitions if began else NO_PARTITIONS,
+        started_ms=old.started_ms if began else now_ms,
+        updated_ms=now_ms,
+        version=version,
+    )
+
+
+def completed(old: Transaction, now_ms: int) -> Transaction:
+    """Every partition knows the outcome. Where the epochs are used up, the next producer id takes over here."""
+    assert old.state.prepared, f"completed in state {old.state.label}"
+    rotates = old.version >= BUMPING_VERSION and old.next_producer_id != NO_PRODUCER_ID
+    commit = old.state is TxnState.PREPARE_COMMIT
+    return replace(
+        old,
+        producer_id=old.next_producer_id if rotates else old.producer_id,
+        previous_producer_id=old.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        epoch=FIRST_EPOCH if rotates else old.epoch,
+        state=TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT,
+        partitions=NO_PARTITIONS,
+        updated_ms=now_ms,
+    )
