@@ -1,0 +1,286 @@
+"""Random lives of groups with the consumer protocol, with clients that keep the protocol's rules.
+
+At every moment no partition has two owners; when nothing changes any more, everybody has what the target says and every
+partition has an owner; and the log alone tells all of it.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.core.group.consumer_rig import GROUP, Rig, Topics, heartbeat
+
+from penstock.core.group import consumer_membership
+from penstock.core.group.consumer import ConsumerGroup
+from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
+from penstock.model.errors import BrokerError
+from penstock.model.ids import TopicId
+
+TOPICS = ("a", "b", "c1", "c2")
+Slot = tuple[TopicId, int]
+
+
+@dataclass
+class Client:
+    """A member as its client is: it revokes before it acknowledges, and takes only what it was told."""
+
+    member_id: str
+    topics: tuple[str, ...] = ()
+    regex: str = ""
+    instance: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    owned: set[Slot] = field(default_factory=set)
+    told: set[Slot] = field(default_factory=set)
+    unsure: bool = True
+    """Something went wrong since the last answer: the next heartbeat says everything."""
+
+    def request(self) -> object:
+        indexes: dict[TopicId, list[int]] = {}
+        for topic, partition in sorted(self.owned):
+            indexes.setdefault(topic, []).append(partition)
+        full = self.unsure or self.epoch == 0
+        command = heartbeat(
+            self.member_id,
+            self.epoch,
+            instance=self.instance,
+            timeout_ms=30_000 if full else -1,
+            topics=self.topics if full else None,
+            regex=self.regex if full else None,
+            assignor=self.assignor if full else None,
+        )
+        owned = tuple((topic, tuple(partitions)) for topic, partitions in indexes.items())
+        return command.__class__(**{**{f: getattr(command, f) for f in command.__slots__}, "owned": owned})
+
+    def hear(self, reply: ConsumerHeartbeatReply) -> None:
+        self.epoch = reply.member_epoch
+        self.unsure = False
+        if reply.assignment is not None:
+            self.told = {(topic, partition) for topic, partitions in reply.assignment for partition in partitions}
+
+    def follow(self) -> None:
+        """Give up first; take when there is nothing left to give up, and that has been acknowledged."""
+        if self.owned - self.told:
+            self.owned &= self.told
+        else:
+            self.owned = set(self.told)
+
+    def start_over(self) -> None:
+        self.epoch, self.owned, self.told, self.unsure = 0, set(), set(), True
+
+
+subscriptions = st.one_of(
+    st.tuples(st.lists(st.sampled_from(TOPICS), unique=True).map(tuple), st.just("")),
+    st.tuples(st.just(()), st.sampled_from(["c.*", "a|b", ".*"])),
+    st.tuples(st.just(("a",)), st.just("c.")),
+)
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    """Clients come, beat, go silent and go; topics change; the coordinator forgets everything but its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(consumer_membership, "INLINE_SIZE_MAX", 5)
+        self.rig = Rig(Topics(a=3, b=2, c1=1), assignment_interval_ms=1_000)
+        self.rig.jobs_wait = True
+        self.clients: list[Client] = []
+        self.away: list[Client] = []
+        self.born = 0
+
+    # Clients
+
+    def client(self, data: st.DataObject) -> Client:
+        return data.draw(st.sampled_from(self.clients))
+
+    @precondition(lambda self: len(self.clients) < 5)
+    @rule(
+        subscription=subscriptions,
+        assignor=st.sampled_from([None, "uniform", "range"]),
+        static=st.booleans(),
+        lost=st.booleans(),
+    )
+    def join(self, subscription: tuple[tuple[str, ...], str], assignor: str | None, static: bool, lost: bool) -> None:
+        self.born += 1
+        topics, regex = subscription
+        instance = f"i{self.born}" if static else None
+        client = Client(f"m{self.born}", topics, regex, instance, assignor)
+        self.clients.append(client)
+        self.beat_once(client, lost=lost)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), lost=st.booleans())
+    def beat(self, data: st.DataObject, lost: bool) -> None:
+        self.beat_once(self.client(data), lost=lost)
+
+    def beat_once(self, client: Client, *, lost: bool = False) -> None:
+        reply = self.rig.ask(client.request())
+        if lost:
+            client.unsure = True
+        elif isinstance(reply, BrokerError):
+            if reply.name == "UNRELEASED_INSTANCE_ID":
+                # Its own first join, whose answer was lost: it has to wait until that session ends.
+                client.start_over()
+                return
+            assert reply.name in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"), reply
+            client.start_over()
+        else:
+            client.hear(reply)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def follow(self, data: st.DataObject) -> None:
+        self.client(data).follow()
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), subscription=subscriptions)
+    def resubscribe(self, data: st.DataObject, subscription: tuple[tuple[str, ...], str]) -> None:
+        client = self.client(data)
+        client.topics, client.regex = subscription
+        client.unsure = True
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        client = self.client(data)
+        client.owned = set()
+        self.clients.remove(client)
+        self.rig.leave(client.member_id, -1, client.instance)
+
+    @precondition(lambda self: any(client.instance for client in self.clients))
+    @rule(data=st.data())
+    def leave_for_a_while(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from([client for client in self.clients if client.instance]))
+        self.clients.remove(client)
+        client.start_over()
+        self.rig.leave(client.member_id, -2, client.instance)
+        self.away.append(client)
+
+    @precondition(lambda self: self.away)
+    @rule(data=st.data(), renamed=st.booleans())
+    def come_back(self, data: st.DataObject, renamed: bool) -> None:
+        client = data.draw(st.sampled_from(self.away))
+        self.away.remove(client)
+        if renamed:
+            self.born += 1
+            client.member_id = f"m{self.born}"
+        self.clients.append(client)
+        self.beat_once(client)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def crash(self, data: st.DataObject) -> None:
+        """A client is gone without a word; its partitions are nobody's work from now on."""
+        self.clients.remove(self.client(data))
+
+    # The world
+
+    @rule(span_ms=st.sampled_from([100, 1_000, 11_000, 31_000]))
+    def pass_time(self, span_ms: int) -> None:
+        self.rig.pass_ms(span_ms)
+
+    @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(0, 5))
+    def change_topic(self, topic: str, partitions: int) -> None:
+        now = self.rig.topics.counts.get(topic, 0)
+        if partitions and partitions < now:
+            return  # Topics do not shrink.
+        self.rig.change_topics(**{topic: partitions})
+
+    @precondition(lambda self: self.rig.jobs)
+    @rule(data=st.data())
+    def finish_a_job(self, data: st.DataObject) -> None:
+        job = self.rig.jobs.pop(data.draw(st.integers(0, len(self.rig.jobs) - 1)))
+        self.rig.do(self.rig.shard.finish(job.run(), self.rig.now_ms))
+
+    @rule()
+    def restart(self) -> None:
+        self.rig.restart()
+
+    # What always holds
+
+    def group(self) -> ConsumerGroup | None:
+        group = self.rig.shard._groups.get(GROUP)  # pyright: ignore[reportPrivateUsage]
+        assert group is None or isinstance(group, ConsumerGroup)
+        return group
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        group = self.group()
+        members = {} if group is None else group.state.members
+        owners: dict[Slot, str] = {}
+        for client in self.clients:
+            if client.member_id not in members:
+                continue  # Fenced: what it still does is refused, and it will hear of it.
+            for slot in client.owned:
+                assert slot not in owners, f"{slot} is owned by {owners[slot]} and {client.member_id}"
+                owners[slot] = client.member_id
+
+    @invariant()
+    def no_partition_is_given_out_twice(self) -> None:
+        group = self.group()
+        given: set[Slot] = set()
+        for member in group.state.members.values() if group is not None else ():
+            for partitions in (member.current.assigned, member.current.revoking):
+                slots = {(topic, partition) for topic, epochs in partitions.items() for partition in epochs}
+                assert not slots & given
+                given |= slots
+
+    def teardown(self) -> None:
+        try:
+            self.settle()
+            self.replay_tells_all()
+        finally:
+            self.patch.undo()
+
+    def settle(self) -> None:
+        """Nothing changes any more: whoever is gone is forgotten, and everybody gets what is due."""
+        for _ in range(40):
+            self.rig.run_jobs()
+            for client in self.clients:
+                self.beat_once(client)
+                client.follow()
+                self.no_partition_has_two_owners()
+            self.rig.pass_ms(3_000)
+        group = self.group()
+        if group is None or not self.clients:
+            assert group is None or group.empty
+            return
+        described = group.describe()
+        assert described.state == "Stable", described
+        assert {member.member_id for member in described.members} == {client.member_id for client in self.clients}
+        owned = {client.member_id: client.owned for client in self.clients}
+        for member in described.members:
+            target = {(part.topic_id, partition) for part in member.target for partition in part.partitions}
+            assigned = {(part.topic_id, partition) for part in member.assigned for partition in part.partitions}
+            assert owned[member.member_id] == target == assigned
+        everything: set[Slot] = set()
+        for client in self.clients:
+            for name in (*client.topics, *(n for n in self.rig.topics.counts if matches(client.regex, n))):
+                topic = self.rig.topics.topic_id(name)
+                if topic is not None:
+                    everything |= {(topic, partition) for partition in range(self.rig.topics.counts[name])}
+        assert set().union(*owned.values()) == everything
+
+    def replay_tells_all(self) -> None:
+        before = self.group()
+        fresh = self.rig.new_shard()
+        for event in self.rig.log:
+            fresh.apply(event)
+        after = fresh._groups.get(GROUP)  # pyright: ignore[reportPrivateUsage]
+        assert (before is None) == (after is None)
+        if before is not None:
+            assert isinstance(after, ConsumerGroup)
+            assert vars(after.state) == vars(before.state)
+
+
+def matches(regex: str, name: str) -> bool:
+    return {"c.*": name.startswith("c"), "a|b": name in "ab", ".*": True, "c.": name in ("c1", "c2"), "": False}[regex]
+
+
+TestConsumerGroup = ConsumerGroupMachine.TestCase
+TestConsumerGroup.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
