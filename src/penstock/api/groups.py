@@ -186,7 +186,7 @@ class Groups:
                         group_id=group.group,
                         protocol_type=group.protocol_type,
                         group_state=group.state,
-                        group_type=group.type,
+                        group_type=group.type.lower(),
                     )
                     for group in found
                 ]
