@@ -44,7 +44,7 @@ from penstock.core.group.consumer_replies import (
     TopicPartitions,
 )
 from penstock.core.group.consumer_requests import refusal
-from penstock.core.group.consumer_state import Member, count, topics_hash
+from penstock.core.group.consumer_state import Member, count
 from penstock.core.group.consumer_target import TargetComputed, preferred_assignor
 from penstock.core.group.draft import Draft
 from penstock.core.group.step import NOTHING, JobDone, Step, Ticket
@@ -236,6 +236,8 @@ class ConsumerGroup(ClassicMembers):
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
         """These topics appeared, changed or went."""
+        names = tuple(names)
+        self._hashes.forget(names)
         state = self.state
         if not state.members:
             return NOTHING
@@ -249,7 +251,7 @@ class ConsumerGroup(ClassicMembers):
 
     def _reread(self, names: Iterable[str], draft: Draft, *, bump: bool) -> None:
         """Raise the epoch where what is read is something else, and see to it that a target follows."""
-        new_hash = topics_hash(names, self._topics)
+        new_hash = self._hashes.of(names)
         if not bump and new_hash == self.state.epoch.metadata_hash:
             return
         epoch = self.state.epoch.epoch + 1

@@ -26,7 +26,7 @@ from penstock.core.group.consumer_events import (
 from penstock.core.group.consumer_migration import ClassicAdopted, MigrationPolicy, downgraded
 from penstock.core.group.consumer_patterns import compiled, resolve
 from penstock.core.group.consumer_reconcile import Destination, Owned, reconcile
-from penstock.core.group.consumer_state import ConsumerState, Member, count, topics_hash
+from penstock.core.group.consumer_state import ConsumerState, Member, TopicHashes, count
 from penstock.core.group.consumer_target import (
     INLINE_SIZE_MAX,
     TargetComputed,
@@ -119,6 +119,7 @@ class Membership:
         self._topics = topics
         self._choose_member_id = choose_member_id
         self._overrides = overrides
+        self._hashes = TopicHashes(topics)
         # Not remembered: what is lost of this with the shard is done again.
         self._checked_epoch: int | None = None
         self._computing_until_ms = 0
@@ -226,7 +227,7 @@ class Membership:
         epoch = self.state.epoch.epoch
         if not bump and self._checked_epoch is not None and epoch >= self._checked_epoch:
             return epoch
-        new_hash = topics_hash(self._names_after(change.removed, change.after), self._topics)
+        new_hash = self._hashes.of(self._names_after(change.removed, change.after))
         if bump or new_hash != self.state.epoch.metadata_hash:
             epoch += 1
             draft.remember(ConsumerGroupMetadata(self.group, GroupEpoch(epoch, new_hash)))
@@ -363,7 +364,7 @@ class Membership:
         for pattern in sorted({member.metadata.pattern or "" for member in members}):
             if pattern and pattern not in patterns:
                 draft.remember(ConsumerRegularExpression(self.group, pattern, None))
-        new_hash = topics_hash(self._names_after(members), self._topics)
+        new_hash = self._hashes.of(self._names_after(members))
         epoch = self.state.epoch.epoch + 1
         draft.remember(ConsumerGroupMetadata(self.group, GroupEpoch(epoch, new_hash)))
         for member in members:

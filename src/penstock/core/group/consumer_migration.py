@@ -32,7 +32,7 @@ from penstock.core.group.consumer_protocol import (
     read_version,
     write_assignment,
 )
-from penstock.core.group.consumer_state import Member, topics_hash
+from penstock.core.group.consumer_state import Member, TopicHashes
 from penstock.core.group.events import ClassicGroupSaved, ClassicMemberSaved
 from penstock.core.group.subscription import CONSUMER_PROTOCOL_TYPE
 from penstock.core.group.topics import TopicsView
@@ -128,7 +128,7 @@ def upgraded(image: ClassicImage, topics: TopicsView) -> tuple[ConsumerEvent, ..
     group, epoch = image.group, image.generation
     return (
         *(ConsumerMemberMetadata(group, member_id, metadata) for member_id, metadata, _ in members),
-        ConsumerGroupMetadata(group, GroupEpoch(epoch, topics_hash(names, topics))),
+        ConsumerGroupMetadata(group, GroupEpoch(epoch, TopicHashes(topics).of(names))),
         *(ConsumerTargetAssignmentMember(group, member_id, partitions) for member_id, _, partitions in members),
         ConsumerTargetAssignmentMetadata(group, AssignmentEpoch(epoch)),
         *(

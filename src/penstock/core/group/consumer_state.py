@@ -189,18 +189,37 @@ class ConsumerState:
 # The hash of what is read
 
 
-def topics_hash(names: Iterable[str], topics: TopicsView) -> int:
-    """Sixty-four bits of the topics that exist among these: their ids, partitions and racks. None at all give 0.
+class TopicHashes:
+    """Sixty-four bits of the topics that somebody reads: their ids, partitions and racks.
 
-    A sum, so that order does not matter. Kafka has another function here; it is compared with nothing but itself.
+    Those of one topic are kept until the topic changes: a large one takes a while, and every join asks for all.
     """
-    total = 0
-    for name in names:
-        topic_id = topics.topic_id(name)
-        partitions = topics.partition_count(name)
-        if topic_id is not None and partitions is not None:
-            total += topic_hash(name, topic_id, partitions, topics)
-    return int.from_bytes((total % (1 << 64)).to_bytes(HASH_BYTES), signed=True)
+
+    def __init__(self, topics: TopicsView) -> None:
+        self._topics = topics
+        self._kept: dict[str, tuple[TopicId, int, int]] = {}
+
+    def of(self, names: Iterable[str]) -> int:
+        """The hash of the topics that exist among these, in any order. None at all give 0.
+
+        Kafka has another function here; it is compared with nothing but itself.
+        """
+        total = 0
+        for name in names:
+            topic_id = self._topics.topic_id(name)
+            partitions = self._topics.partition_count(name)
+            if topic_id is None or partitions is None:
+                continue
+            kept = self._kept.get(name)
+            if kept is None or kept[0] != topic_id or kept[1] != partitions:
+                kept = self._kept[name] = (topic_id, partitions, topic_hash(name, topic_id, partitions, self._topics))
+            total += kept[2]
+        return int.from_bytes((total % (1 << 64)).to_bytes(HASH_BYTES), signed=True)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These topics changed, or went."""
+        for name in names:
+            self._kept.pop(name, None)
 
 
 def topic_hash(name: str, topic_id: TopicId, partitions: int, topics: TopicsView) -> int:
