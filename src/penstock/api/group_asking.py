@@ -10,7 +10,8 @@ from penstock.core.group.commands import GroupCommand
 from penstock.core.group.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.net.reply import Pending
-from penstock.runtime.coordinator import GroupCoordinator, coordinator_error
+from penstock.runtime.coordinator import GroupCoordinator
+from penstock.runtime.coordinator_shell import coordinator_error
 
 
 def ask(coordinator: GroupCoordinator, command: GroupCommand, answer: Callable[[Reply | BrokerError], Any]) -> Any:

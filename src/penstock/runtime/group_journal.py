@@ -34,12 +34,16 @@ from penstock.core.group.events import (
     ClassicMemberSaved,
     OffsetCommitted,
     OffsetForgotten,
+    OffsetStaged,
+    TxnOffsetsDecided,
 )
+from penstock.model.batch import BatchHeader
 from penstock.model.ids import TopicId
 from penstock.wire import group_records as wire
 from penstock.wire import group_values as said
 from penstock.wire.primitives import Malformed
-from penstock.wire.record_columns import Columns
+from penstock.wire.record_columns import Columns, decode_columns
+from penstock.wire.records import COMMIT_MARKER, decode_records, parse_marker
 
 GroupEvent = ClassicEvent | ConsumerEvent
 """Everything that is remembered of groups."""
@@ -70,6 +74,10 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
             )
         case OffsetForgotten(group, topic, partition):
             return wire.offset_key(group, topic, partition), None
+        case OffsetStaged(offset=offset):
+            return encode_event(offset)
+        case TxnOffsetsDecided():
+            raise AssertionError("what a transaction came to is written by its marker")
         case ClassicGroupSaved():
             return wire.group_key(said.GROUP, event.group), wire.group_value(group_value(event))
         case ClassicGroupForgotten(group=group):
@@ -223,6 +231,20 @@ class EventReader:
             if event is not None:
                 add(event)
         return events
+
+    def read_transactional(self, header: BatchHeader, batch: bytes) -> list[GroupEvent]:
+        """Offsets of a transaction wait for its marker, which is such a batch too."""
+        if header.is_control:
+            if not header.record_count:
+                return []
+            kind, _ = parse_marker(decode_records(batch)[0])
+            return [TxnOffsetsDecided(header.producer_id, kind == COMMIT_MARKER)]
+        return [
+            OffsetStaged(header.producer_id, header.producer_epoch, event)
+            if isinstance(event, OffsetCommitted)
+            else event
+            for event in self.read(decode_columns(batch))
+        ]
 
     def _read_one(self, raw: bytes, value: bytes | None) -> GroupEvent | None:
         try:

@@ -33,7 +33,7 @@ from penstock.model.generated_errors import (
     UnknownServerError,
 )
 from penstock.runtime import coordinator as shell
-from penstock.runtime.coordinator import GroupClock, coordinator_error
+from penstock.runtime.coordinator_shell import CoordinatorClock, coordinator_error
 from penstock.wire.records import iter_batches
 
 
@@ -137,7 +137,7 @@ def test_a_disk_that_stays_full_is_told_of_once() -> None:
         for offset in range(3):
             await groups.commit(offset)
 
-        assert len(groups.rig.notes.named("group_events_refused")) == 1
+        assert len(groups.rig.notes.named("coordinator_events_refused")) == 1
 
     with_groups(act)
 
@@ -367,7 +367,7 @@ def test_time_does_not_go_back_when_the_clock_is_set() -> None:
             return self.count_s
 
     machine = Clock()
-    clock = GroupClock(machine)
+    clock = CoordinatorClock(machine)
     machine.wall_ms -= 500_000
     machine.count_s += 2
 

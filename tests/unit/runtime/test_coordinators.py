@@ -12,7 +12,7 @@ from penstock.core.group.commands import HeartbeatReply
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.observe.groups import GroupSource
 from penstock.runtime import coordinator_load, group_lag
-from penstock.runtime.coordinators import partition_of
+from penstock.runtime.coordinator_set import partition_of
 from penstock.runtime.group_lag import GroupLag
 from penstock.wire.group_records import group_key
 from penstock.wire.records import Record, build_batch
@@ -91,7 +91,7 @@ def test_what_was_committed_is_there_after_a_restart(clean: bool) -> None:
             at: {("orders", at % 4): 100 + at} for at in range(30) if at != 3
         }
         assert loaded.offsets("g3") == {("orders", 3): 999}
-        assert [note["unreadable"] for note in loaded.rig.notes.named("groups_loaded")] == [0] * 4
+        assert [note["unreadable"] for note in loaded.rig.notes.named("coordinator_loaded")] == [0] * 4
         assert len(list(loaded.coordinators.serving())) == 4
 
     with_groups(act, offsets_topic(4))
@@ -201,7 +201,7 @@ def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
 
         assert loaded.offsets() == {("orders", 0): 7}
         # What Kafka up to 4.0 noted of a group's partitions is known, and of no use.
-        assert [note["unreadable"] for note in loaded.rig.notes.named("groups_loaded")] == [3]
+        assert [note["unreadable"] for note in loaded.rig.notes.named("coordinator_loaded")] == [3]
 
     with_groups(act)
 
@@ -211,7 +211,7 @@ def test_a_partition_that_cannot_be_read_is_tried_again_later() -> None:
         await groups.commit(7)
         loaded = groups.again()
         loaded.rig.disk.fail("pread", OFFSETS, errno.EIO, times=1)
-        await loaded.load(lambda: loaded.rig.notes.named("groups_not_loaded"))
+        await loaded.load(lambda: loaded.rig.notes.named("coordinator_not_loaded"))
         with pytest.raises(CoordinatorLoadInProgress):
             loaded.of()
 

@@ -158,6 +158,12 @@ class ClassicGroup(Generations):
         member.timer_ms = deadline_ms
         return SetTimer(SessionEnd(self.name, member_id), deadline_ms)
 
+    def check_txn_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+        """Refuse a transaction of one who is not in this generation. One who names no member is not asked."""
+        named = member_id != NO_MEMBER_ID or group_instance_id is not None
+        if generation >= 0 or (named and self.state is not EMPTY):
+            self._member(member_id, group_instance_id, generation)
+
     def check_offset_delete(self) -> None:
         """Refuse to forget single offsets of members of whom it is not known what they read."""
         if self.state is not EMPTY and not self.of_consumers:
@@ -199,6 +205,19 @@ class ClassicGroup(Generations):
         if self.state is COMPLETING:
             self._prepare_rebalance(draft)
 
+    def resumed(self, draft: Draft) -> None:
+        """The group was retired, and then it could not be written that it was: it goes on."""
+        for member_id, until_ms in self._pending.items():
+            draft.wake_at(SessionEnd(self.name, member_id), until_ms)
+        for member in self.roster:
+            member.timer_ms = NO_TIMER
+            self._extend(member, member.session_timeout_ms, draft)
+        end_ms = draft.now_ms + self.roster.rebalance_timeout_ms
+        if self.state is PREPARING:
+            draft.wake_at(JoinDeadline(self.name), end_ms)
+        elif self._unsynced:
+            draft.wake_at(SyncDeadline(self.name), end_ms)
+
     def unloaded(self, error: Failure, draft: Draft) -> None:
         """Answer whoever waits: this group is coordinated elsewhere."""
         for member in self.roster:
@@ -206,7 +225,7 @@ class ClassicGroup(Generations):
 
     def retired(self, draft: Draft) -> None:
         """The group is to be forgotten, or to go on as one of another kind: its timers have nothing to ring for."""
-        for member_id in [*sorted(self._pending), *(member.member_id for member in self.roster)]:
+        for member_id in [*self._pending, *(member.member_id for member in self.roster)]:
             draft.let_sleep(SessionEnd(self.name, member_id))
         draft.let_sleep(JoinDeadline(self.name))
         draft.let_sleep(SyncDeadline(self.name))
@@ -323,8 +342,8 @@ class ClassicGroup(Generations):
         if replaced is not None:
             self._replace(command, replaced, member_id, ticket, draft)
         elif command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
-            self._pending.add(member_id)
-            draft.wake_at(SessionEnd(self.name, member_id), draft.now_ms + command.session_timeout_ms)
+            self._pending[member_id] = draft.now_ms + command.session_timeout_ms
+            draft.wake_at(SessionEnd(self.name, member_id), self._pending[member_id])
             draft.answer(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
         else:
             self._add(command, member_id, ticket, draft)
@@ -335,7 +354,7 @@ class ClassicGroup(Generations):
         member = joining(command, member_id)
         member.is_new = True
         member.join_ticket = ticket
-        self._pending.discard(member_id)
+        self._pending.pop(member_id, None)
         self.roster.add(member)
         self._joined_meanwhile = True
         self._extend(member, NEW_MEMBER_JOIN_TIMEOUT_MS, draft)

@@ -167,6 +167,15 @@ class CommitOffsets:
     retention_ms: int = DEFAULT_RETENTION_MS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTxnOffsets:
+    """The same within a transaction: nobody sees it before the transaction is committed."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: CommitOffsets
+
+
 @dataclass(frozen=True, slots=True)
 class CommitReply:
     """Which entries, by their index, were not taken, and why; all others were."""
@@ -277,5 +286,13 @@ class ConsumerHeartbeat:
 
 
 GroupCommand = (
-    JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | DeleteOffsets | DeleteGroups | ConsumerHeartbeat
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | CommitOffsets
+    | CommitTxnOffsets
+    | DeleteOffsets
+    | DeleteGroups
+    | ConsumerHeartbeat
 )

@@ -2,20 +2,29 @@
 
 from collections.abc import Callable
 
+from penstock.core.group.classic import ClassicGroup
 from penstock.core.group.commands import (
     ALL_COMMITTED,
     DEFAULT_RETENTION_MS,
     CommitOffsets,
     CommitReply,
+    CommitTxnOffsets,
     DeleteOffsets,
     DeleteOffsetsReply,
     Failure,
 )
-from penstock.core.group.consumer import CommitCheck
-from penstock.core.group.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten
+from penstock.core.group.consumer import CommitCheck, ConsumerGroup
+from penstock.core.group.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
 from penstock.core.group.offsets import OffsetBook
 from penstock.core.group.step import Answer, SetTimer, Step, Ticket
-from penstock.model.generated_errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    OffsetMetadataTooLarge,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 
 
 def metadata_fits(metadata: str, length_max: int) -> bool:
@@ -55,6 +64,54 @@ def commit(
         answers=(Answer(ticket, CommitReply(failures) if failures else ALL_COMMITTED),),
         timers=() if timer is None else (timer,),
     )
+
+
+def commit_in_txn(
+    command: CommitTxnOffsets,
+    group: ClassicGroup | ConsumerGroup | None,
+    metadata_length_max: int,
+    ticket: Ticket,
+    now_ms: int,
+    *,
+    known: bool,
+) -> Step:
+    """Stage the entries until the transaction ends. `known` is whether there is a group, if only of offsets."""
+    try:
+        check = check_txn_commit(group, command.commit, known=known)
+    except StaleMemberEpoch:
+        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+    except BrokerError as error:
+        return Step(answers=(Answer(ticket, error),))
+    step = commit(command.commit, check, None, metadata_length_max, ticket, now_ms)
+    if isinstance(step.answers[0].reply, StaleMemberEpoch):
+        # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
+        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+    staged = tuple(
+        OffsetStaged(command.producer_id, command.producer_epoch, event)
+        for event in step.events
+        if isinstance(event, OffsetCommitted)
+    )
+    return Step(events=staged, answers=step.answers)
+
+
+def check_txn_commit(
+    group: ClassicGroup | ConsumerGroup | None, command: CommitOffsets, *, known: bool
+) -> CommitCheck | None:
+    """Raise why a transaction may not commit offsets of a group; else the check for each partition, if any."""
+    if isinstance(group, ClassicGroup):
+        group.check_txn_commit(command.member_id, command.group_instance_id, command.generation)
+        return None
+    if group is not None:
+        return group.validate_commit(
+            command.member_id,
+            command.group_instance_id,
+            command.generation,
+            transactional=True,
+            version=command.version,
+        )
+    if command.generation >= 0:
+        raise UnknownMemberId if known else IllegalGeneration
+    return None
 
 
 def delete_offsets(

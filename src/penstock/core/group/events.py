@@ -39,6 +39,21 @@ class OffsetForgotten(NamedTuple):
     partition: int
 
 
+class OffsetStaged(NamedTuple):
+    """An offset committed within a transaction: a record of a batch that is the producer's, and not yet the group's."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: OffsetCommitted
+
+
+class TxnOffsetsDecided(NamedTuple):
+    """A producer's transaction ended, as a marker in the log says; there is no record of its own for it."""
+
+    producer_id: int
+    commit: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberSaved:
     """A member as its group's record has it: `subscription` is what it said under the protocol that was chosen."""
@@ -73,4 +88,6 @@ class ClassicGroupForgotten:
     group: str
 
 
-ClassicEvent = OffsetCommitted | OffsetForgotten | ClassicGroupSaved | ClassicGroupForgotten
+ClassicEvent = (
+    OffsetCommitted | OffsetForgotten | OffsetStaged | TxnOffsetsDecided | ClassicGroupSaved | ClassicGroupForgotten
+)

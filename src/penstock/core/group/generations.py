@@ -81,8 +81,8 @@ class Generations:
         self.roster = Roster()
         self.subscribed: frozenset[str] | None = None
         """Topics that the members of this generation read; None where they do not say so in the way consumers do."""
-        self._pending: set[str] = set()
-        """Ids that were given out and have not been used to join."""
+        self._pending: dict[str, int] = {}
+        """Ids that were given out and have not been used to join, with the time until which they can be."""
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their work."""
         self._initial = False
@@ -106,9 +106,10 @@ class Generations:
         self.roster = Roster(leader=leader)
         for saved_member in saved.members:
             member = known.get(saved_member.member_id)
-            if member is None or member.metadata(saved.protocol) != saved_member.subscription:
+            if member is None:
                 member = Member.restored(saved_member, saved.protocol)
-            member.assignment = saved_member.assignment
+            else:
+                member.recall(saved_member, saved.protocol)
             self.roster.add(member)
         self.generation = saved.generation
         self.protocol_type = saved.protocol_type or None
@@ -302,7 +303,7 @@ class Generations:
 
     def _remove(self, member_id: str, draft: Draft) -> None:
         """Take out a member or a reserved id. A client that still waits is told to come as a new one."""
-        self._pending.discard(member_id)
+        self._pending.pop(member_id, None)
         self._unsynced.discard(member_id)
         draft.let_sleep(SessionEnd(self.name, member_id))
         member = self.roster.remove(member_id)

@@ -8,7 +8,14 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from penstock.core.group.commands import CommittedOffset
-from penstock.core.group.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten
+from penstock.core.group.events import (
+    NO_EXPIRY_MS,
+    OffsetCommitted,
+    OffsetForgotten,
+    OffsetStaged,
+    TxnOffsetsDecided,
+)
+from penstock.core.group.staged import StagedOffsets
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 SINCE_COMMIT = -1
@@ -29,16 +36,18 @@ Partitions = dict[int, bytes]
 class OffsetBook:
     """The offsets of every group of a shard."""
 
-    __slots__ = ("_groups", "_topic_names", "count")
+    __slots__ = ("_groups", "_staged", "_topic_names", "_unsettled", "count")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Partitions]] = {}
         self._topic_names: dict[str, str] = {}
         """One object for each name, shared by all groups that read the topic."""
         self.count = 0
+        self._staged = StagedOffsets()
+        self._unsettled = self._staged.by_place
 
-    def committed(self, event: OffsetCommitted) -> None:
-        """Remember, in place of what was committed there before."""
+    def committed(self, event: OffsetCommitted, *, latest: bool = True) -> None:
+        """Remember, in place of what was committed there before, and of what was staged if this is the latest."""
         group, topic, partition, offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = event
         topics = self._groups.get(group)
         if topics is None:
@@ -54,9 +63,26 @@ class OffsetBook:
         else:
             self.count += 1
             partitions[PARTITION_NUMBERS[partition] if 0 <= partition < len(PARTITION_NUMBERS) else partition] = packed
+        if latest and self._unsettled:
+            self._staged.overtaken((group, topic, partition))
+
+    def staged(self, event: OffsetStaged) -> None:
+        """Keep an offset for when its transaction is committed."""
+        self._staged.stage(event.producer_id, event.offset)
+
+    def decided(self, event: TxnOffsetsDecided) -> None:
+        """A transaction ended: its offsets are the groups' now, or gone."""
+        for offset in self._staged.decided(event.producer_id, commit=event.commit):
+            self.committed(offset, latest=False)
+
+    def unsettled(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change what a group has committed for a partition."""
+        return (group, topic, partition) in self._unsettled
 
     def forgotten(self, event: OffsetForgotten) -> None:
         """Forget what was committed there, if anything was."""
+        if self._unsettled:
+            self._staged.forgotten(event)
         topics = self._groups.get(event.group)
         partitions = topics.get(event.topic) if topics else None
         if topics is None or partitions is None or partitions.pop(event.partition, None) is None:
@@ -78,7 +104,8 @@ class OffsetBook:
         """How many offsets a group has, or has of one topic."""
         topics = self._groups.get(group, {})
         if topic is None:
-            return sum(map(len, topics.values()))
+            staged = len(self._staged.places_of(group)) if self._unsettled else 0
+            return sum(map(len, topics.values())) + staged
         return len(topics.get(topic, ()))
 
     def some_of(self, group: str, wanted: Iterable[tuple[str, int]]) -> list[CommittedOffset]:
@@ -108,23 +135,29 @@ class OffsetBook:
 
     def tombstones_of(self, group: str) -> list[OffsetForgotten]:
         """What has to be written to forget all offsets of a group."""
-        return [
-            OffsetForgotten(group, topic, partition)
+        places = {
+            (group, topic, partition): None
             for topic, partitions in self._groups.get(group, {}).items()
             for partition in partitions
-        ]
+        }
+        if self._unsettled:
+            places.update(dict.fromkeys(self._staged.places_of(group)))
+        return [OffsetForgotten(*place) for place in places]
 
     def of_gone_topic(self, topic: str, topic_id: TopicId | None) -> list[OffsetForgotten]:
         """Tombstones for a topic's offsets: for all where it has no id any more, else for those of an older id.
 
         Offsets of before topics had ids, or of a client that did not name one, stay with the name.
         """
-        return [
-            OffsetForgotten(group, topic, partition)
+        places = {
+            (group, topic, partition): None
             for group, topics in self._groups.items()
             for partition, packed in topics.get(topic, {}).items()
             if topic_id is None or unpack_from(packed)[4] not in (topic_id, TOPIC_ID_ZERO)
-        ]
+        }
+        if self._unsettled and topic_id is None:
+            places.update(dict.fromkeys(self._staged.places_in(topic)))
+        return [OffsetForgotten(*place) for place in places]
 
     def expired(self, group: str, topic: str, from_ms: int, retention_ms: int, now_ms: int) -> list[OffsetForgotten]:
         """Tombstones for what a group has kept of a topic for longer than it should.
@@ -136,7 +169,7 @@ class OffsetBook:
             _, commit_ms, expire_ms, _, _ = unpack_from(packed)
             if expire_ms == NO_EXPIRY_MS:
                 expire_ms = (commit_ms if from_ms == SINCE_COMMIT else from_ms) + retention_ms
-            if now_ms >= expire_ms:
+            if now_ms >= expire_ms and (group, topic, partition) not in self._unsettled:
                 found.append(OffsetForgotten(group, topic, partition))
         return found
 

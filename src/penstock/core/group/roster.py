@@ -71,17 +71,24 @@ class Member:
 
     @classmethod
     def restored(cls, saved: ClassicMemberSaved, protocol: str | None) -> "Member":
-        """The member of a record. Records of the first version know no rebalance timeout."""
-        return cls(
-            saved.member_id,
-            saved.group_instance_id,
-            saved.client_id,
-            saved.client_host,
-            saved.session_timeout_ms if saved.rebalance_timeout_ms < 0 else saved.rebalance_timeout_ms,
-            saved.session_timeout_ms,
-            ((protocol or "", saved.subscription),),
-            saved.assignment,
-        )
+        """The member of a record."""
+        member = cls(saved.member_id, saved.group_instance_id, "", "", 0, 0, ())
+        member.recall(saved, protocol)
+        return member
+
+    def recall(self, saved: ClassicMemberSaved, protocol: str | None) -> None:
+        """Be as the record says. What it offers beside the protocol that the record is about is kept.
+
+        Records of the first version know no rebalance timeout.
+        """
+        if self.metadata(protocol) != saved.subscription:
+            self.protocols = ((protocol or "", saved.subscription),)
+        self.client_id = saved.client_id
+        self.client_host = saved.client_host
+        self.session_timeout_ms = saved.session_timeout_ms
+        known = saved.rebalance_timeout_ms >= 0
+        self.rebalance_timeout_ms = saved.rebalance_timeout_ms if known else saved.session_timeout_ms
+        self.assignment = saved.assignment
 
     def saved(self, protocol: str, assignment: bytes) -> ClassicMemberSaved:
         return ClassicMemberSaved(

@@ -13,6 +13,7 @@ from penstock.core.group.commands import (
     NO_MEMBER_ID,
     CommitOffsets,
     CommittedOffset,
+    CommitTxnOffsets,
     ConsumerHeartbeat,
     DeleteGroups,
     DeleteGroupsReply,
@@ -26,7 +27,7 @@ from penstock.core.group.commands import (
     ListedGroup,
     SyncGroup,
 )
-from penstock.core.group.commits import commit, delete_offsets
+from penstock.core.group.commits import commit, commit_in_txn, delete_offsets
 from penstock.core.group.consumer import CommitCheck, ConsumerGroup
 from penstock.core.group.consumer_events import JOINING_EPOCH, ConsumerEvent, ConsumerGroupMetadata
 from penstock.core.group.consumer_membership import ConsumerTimer
@@ -41,6 +42,8 @@ from penstock.core.group.events import (
     ClassicGroupSaved,
     OffsetCommitted,
     OffsetForgotten,
+    OffsetStaged,
+    TxnOffsetsDecided,
 )
 from penstock.core.group.generations import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.core.group.offsets import OffsetBook
@@ -102,6 +105,9 @@ class GroupShard:
                 return self._sync(command, ticket, now_ms)
             case LeaveGroup():
                 return self._leave(command, ticket, now_ms)
+            case CommitTxnOffsets(commit=CommitOffsets(group=name)):
+                limit, known = self.config.offset_metadata_max_bytes, name in self._groups
+                return commit_in_txn(command, self._groups.get(name), limit, ticket, now_ms, known=known)
             case DeleteOffsets():
                 return self._delete_offsets(command, ticket)
             case DeleteGroups():
@@ -158,10 +164,11 @@ class GroupShard:
             joining = isinstance(answer.reply, JoinReply)
             draft.answer(answer.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
         for event in step.events:
-            if isinstance(event, ClassicGroupSaved):
+            if isinstance(event, ClassicGroupSaved | ClassicGroupForgotten):
                 group = self._groups.get(event.group)
                 if isinstance(group, ClassicGroup):
-                    group.refused(draft)
+                    go_on = group.refused if isinstance(event, ClassicGroupSaved) else group.resumed
+                    go_on(draft)
         return draft.step()
 
     def unloaded(self) -> Step:
@@ -198,6 +205,11 @@ class GroupShard:
                 self._book.committed(event)
             case OffsetForgotten():
                 self._book.forgotten(event)
+            case OffsetStaged(offset=OffsetCommitted(group=name)):
+                self._groups.setdefault(name, None)
+                self._book.staged(event)
+            case TxnOffsetsDecided():
+                self._book.decided(event)
             case ClassicGroupSaved():
                 group = self._groups.get(event.group)
                 if not isinstance(group, ClassicGroup):
@@ -238,6 +250,10 @@ class GroupShard:
         if isinstance(found, ConsumerGroup):
             found.validate_fetch(member_id, member_epoch)
         return self._book.all_of(group) if partitions is None else self._book.some_of(group, partitions)
+
+    def unsettled(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change what a group has committed for a partition."""
+        return self._book.unsettled(group, topic, partition)
 
     def committed(self) -> Iterator[tuple[str, CommittedOffset]]:
         """Every committed offset with its group, for lag."""
@@ -447,10 +463,14 @@ class GroupShard:
             for event in events:
                 draft.remember(event)
                 becomes.apply(event)
+        joined = becomes.heartbeat(command, ticket, now_ms)
+        if any(isinstance(answer.reply, BrokerError) for answer in joined.answers):
+            return joined  # The group stays as it was: nobody joined it.
+        if not group.empty:
             group.unloaded(RebalanceInProgress, draft)
             draft.add(becomes.loaded(now_ms))
         group.retired(draft)
-        draft.add(becomes.heartbeat(command, ticket, now_ms))
+        draft.add(joined)
         return draft.step()
 
     # Groups

@@ -1,0 +1,262 @@
+"""A broker's coordinators of one kind: which partition of their topic each is, loaded or not.
+
+A partition without records costs nothing until somebody asks for what it keeps. One with records is loaded as soon as
+this broker leads it, so that whatever runs out does so whether anybody asks or not.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Any, Generic, TypeVar
+
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.image import ImageDelta, MetadataImage
+from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
+from penstock.model.ids import TopicPartition
+from penstock.model.topic import TopicState
+from penstock.observe.log import Logger
+from penstock.runtime.coordinator_load import BatchReader, load
+from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.timers import Timers
+from penstock.storage.store import LogStore
+
+C = TypeVar("C", bound=Coordinator[Any])
+R = TypeVar("R", bound=BatchReader)
+
+LOADS_AT_ONCE = 2
+"""Partitions loaded at a time: each has a thread busy and a slice of its log in memory."""
+
+LOAD_AGAIN_MS = 5000
+"""How long a partition that could not be loaded is left alone."""
+
+PLACES_MAX = 100_000
+"""Keys whose partition is kept at hand; it takes longer to compute than everything else that finding one takes."""
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition that keeps a key, as every Kafka broker and tool computes it: Java's hash of the name."""
+    value = 0
+    raw = key.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        value = (value * 31 + (raw[at] << 8 | raw[at + 1])) & 0xFFFF_FFFF
+    if value > 0x8000_0000:
+        value = 0x1_0000_0000 - value
+    # The least int has no absolute value; Kafka takes 0 for it.
+    return 0 if value == 0x8000_0000 else value % partitions
+
+
+class CoordinatorSet(ABC, Generic[C, R]):
+    """Finds the coordinator of a key, or says why there is none here."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        hosts: Hosts,
+        logs: LogStore,
+        image: MetadataImage,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timers: Timers,
+        threads: Executor,
+        log: Logger,
+    ) -> None:
+        self._topic = topic
+        self._hosts = hosts
+        self._logs = logs
+        self._image = image
+        self._config = config
+        self._clock = CoordinatorClock(clock)
+        self._timers = timers
+        self._threads = threads
+        self._log = log
+        self._partitions = 0
+        """As many as the topic had when it was first seen: a key stays where it is when the topic grows."""
+        self._places: dict[str, int] = {}
+        self._shards: dict[int, C] = {}
+        self._to_load: asyncio.Queue[int] = asyncio.Queue()
+        self._queued: set[int] = set()
+
+    # Finding
+
+    def of(self, key: str) -> C:
+        """The coordinator of a key; raises NotCoordinator where that is another broker, or where it still loads."""
+        return self.at(self.partition_of(key))
+
+    def partition_of(self, key: str) -> int:
+        """Where a key is kept; NotCoordinator while there is no place for any."""
+        place = self._places.get(key)
+        if place is None:
+            if not self._partitions:
+                raise NotCoordinator()
+            if len(self._places) >= PLACES_MAX:
+                self._places.clear()
+            place = self._places[key] = partition_of(key, self._partitions)
+        return place
+
+    def serving(self) -> Iterator[C]:
+        """Every coordinator here that can be asked. Raises CoordinatorLoadInProgress while one is being loaded."""
+        if self._queued:
+            raise CoordinatorLoadInProgress()
+        return iter([shard for shard in self._shards.values() if shard.serving])
+
+    def loaded(self) -> list[C]:
+        """Those that can be asked, whatever the others do."""
+        return [shard for shard in self._shards.values() if shard.serving]
+
+    @property
+    def loading(self) -> int:
+        """Partitions that are being loaded, or wait for it."""
+        return len(self._queued)
+
+    @property
+    def begun(self) -> int:
+        """Those of them whose records are being read."""
+        return sum(partition in self._shards for partition in self._queued)
+
+    def at(self, partition: int) -> C:
+        """The coordinator of a partition; raises as `of` does."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            return shard
+        if partition in self._queued:
+            raise CoordinatorLoadInProgress()
+        if not self._leads(partition):
+            raise NotCoordinator()
+        if self._has_records(partition):
+            self._queue(partition)
+            raise CoordinatorLoadInProgress()
+        shard = self._open(partition)
+        shard.loaded()
+        return shard
+
+    def _leads(self, partition: int) -> bool:
+        topic = self._image.topics.get(self._topic)
+        if topic is None or partition >= len(topic.partitions):
+            return False
+        return topic.partitions[partition].leader == self._config().broker_id
+
+    def _has_records(self, partition: int) -> bool:
+        log = self._logs.get(TopicPartition(self._topic, partition))
+        return log is not None and log.log_end > log.log_start
+
+    def _open(self, partition: int) -> C:
+        """Make the shell of a partition that this broker leads; it has yet to be loaded."""
+        try:
+            host = self._hosts.get(self._topic, partition)
+        except BrokerError:
+            # Its log cannot be reached: whoever asks is to look again later, perhaps elsewhere.
+            raise NotCoordinator() from None
+        made = self._shards[partition] = self.make(partition, host)
+        return made
+
+    @abstractmethod
+    def make(self, partition: int, host: PartitionHost) -> C:
+        """The shell of a partition, with nothing in it yet."""
+
+    @abstractmethod
+    def reader(self) -> R:
+        """What turns the records of one partition into events."""
+
+    def after_load(self, coordinator: C, reader: R) -> None:
+        """Look after what a load brought to light."""
+
+    # Following the metadata
+
+    def start(self) -> None:
+        """Take in what exists, and plan to load whatever has records."""
+        topic = self._image.topics.get(self._topic)
+        if topic is not None:
+            self._adopt(topic)
+
+    def follow(self, delta: ImageDelta) -> None:
+        """Follow a change of the metadata, after the partitions' hosts have."""
+        for change in delta.topics:
+            one = change.after or change.before
+            if one is not None and one.name == self._topic:
+                self._follow_own(change.before, change.after)
+
+    def _follow_own(self, before: TopicState | None, after: TopicState | None) -> None:
+        if after is None or (before is not None and before.topic_id != after.topic_id):
+            for partition in list(self._shards):
+                self._end(partition)
+            self._queued.clear()
+            self._places.clear()
+            self._partitions = 0
+        if after is not None:
+            self._adopt(after)
+
+    def _adopt(self, topic: TopicState) -> None:
+        if not self._partitions:
+            self._partitions = len(topic.partitions)
+        for partition in range(self._partitions):
+            if not self._leads(partition):
+                self._end(partition)
+            elif partition not in self._shards and self._has_records(partition):
+                self._queue(partition)
+
+    def _end(self, partition: int) -> None:
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.end()
+
+    # Loading
+
+    def _queue(self, partition: int) -> None:
+        if partition not in self._queued:
+            self._queued.add(partition)
+            self._to_load.put_nowait(partition)
+
+    async def run(self) -> None:
+        """Load what is planned, for as long as the broker runs."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(LOADS_AT_ONCE):
+                tasks.create_task(self._load_forever())
+
+    async def _load_forever(self) -> None:
+        while True:
+            partition = await self._to_load.get()
+            if partition in self._queued:
+                await self._load(partition)
+
+    async def _load(self, partition: int) -> None:
+        began_s = asyncio.get_running_loop().time()
+        shard: C | None = None
+        try:
+            shard = self._open(partition)
+            reader = self.reader()
+            events = await load(shard, shard.view(), reader, self._threads)
+        except (BrokerError, OSError) as error:
+            self._log.error("coordinator_not_loaded", topic=self._topic, partition=partition, reason=str(error))
+            self._end(partition)
+            self._timers.after_ms(LOAD_AGAIN_MS, lambda: self._load_again(partition))
+            return
+        if self._shards.get(partition) is not shard or shard.ended:
+            return
+        self._queued.discard(partition)
+        shard.loaded()
+        self.after_load(shard, reader)
+        self._log.info(
+            "coordinator_loaded",
+            topic=self._topic,
+            partition=partition,
+            events=events,
+            unreadable=reader.unreadable,
+            took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
+        )
+
+    def _load_again(self, partition: int) -> None:
+        if partition in self._queued:
+            self._queued.discard(partition)
+            if self._leads(partition):
+                self._queue(partition)
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        for partition in list(self._shards):
+            self._end(partition)

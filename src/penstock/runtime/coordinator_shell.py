@@ -1,0 +1,384 @@
+"""The shell of one partition of a coordinator's topic: it writes what its shard decides, and answers when that is safe.
+
+A command is decided, its events are appended in one batch and applied, and its answers wait for the batch to be
+committed. What is decided, and what the records look like, is the business of each kind of coordinator.
+"""
+
+from abc import ABC, abstractmethod
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Executor
+from concurrent.futures import Future as ThreadFuture
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+from penstock.core.step import Answer, CancelTimer, Effect, Event, Job, JobDone, Reply, SetTimer, Step, Ticket
+from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidFetchSize,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from penstock.observe.log import Logger
+from penstock.runtime.outcomes import Appended
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.timers import Timer, Timers
+from penstock.storage.view import LogView
+from penstock.wire.records import RecordBatchBuilder
+
+Sink = Callable[[Reply | BrokerError], None]
+"""Takes the one answer to a command."""
+
+
+class Shard(Protocol):
+    """What decides: all that one partition's records tell of. Each shard in `core` says what its methods promise."""
+
+    def wake(self, key: Hashable, now_ms: int) -> Step: ...
+
+    def loaded(self, now_ms: int) -> Step: ...
+
+    def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step: ...
+
+    def unloaded(self) -> Step: ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class Phase(Enum):
+    """A shard is read from its log first, and serves until it is somebody else's."""
+
+    LOADING = "loading"
+    SERVING = "serving"
+    ENDED = "ended"
+
+
+class CoordinatorClock:
+    """Milliseconds since the epoch that never go back: what deadlines and records are dated with.
+
+    The machine's clock may be set; nothing must run out because of it. So time is that of the start, plus what a
+    monotonic clock has counted since.
+    """
+
+    __slots__ = ("_anchor_ms", "_clock")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._anchor_ms = clock.now_ms() - clock.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._anchor_ms + self._clock.monotonic() * 1000)
+
+
+class Coordinator(ABC, Generic[S]):
+    """One partition of a coordinator's topic, and the shard that its records make."""
+
+    __slots__ = (
+        "_clock",
+        "_end",
+        "_host",
+        "_log",
+        "_next_ticket",
+        "_phase",
+        "_refusing",
+        "_shard",
+        "_threads",
+        "_timers",
+        "_timers_set",
+        "_waiting",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        host: PartitionHost,
+        shard: S,
+        *,
+        clock: CoordinatorClock,
+        timers: Timers,
+        threads: Executor,
+        log: Logger,
+    ) -> None:
+        self.partition = partition
+        self._host = host
+        self._shard = shard
+        self._clock = clock
+        self._timers = timers
+        self._threads = threads
+        self._log = log
+        self._phase = Phase.LOADING
+        self._next_ticket = 0
+        self._waiting: dict[Ticket, Sink] = {}
+        self._end = host.state.log_end
+        """Where the last batch written here ends: answers wait until everything below is committed."""
+        self._refusing = False
+        """The last batch was not taken, which has been said."""
+        self._timers_set: dict[Hashable, Timer] = {}
+
+    @property
+    def serving(self) -> bool:
+        return self._phase is Phase.SERVING and self._host.state.leads
+
+    @property
+    def ended(self) -> bool:
+        return self._phase is Phase.ENDED
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._waiting)
+
+    # Serving
+
+    def ticket(self, sink: Sink) -> Ticket:
+        """Number a request. Raises where nobody is served."""
+        self.check()
+        ticket = Ticket(self._next_ticket)
+        self._next_ticket += 1
+        self._waiting[ticket] = sink
+        return ticket
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more. What was asked for stands, as it does in Kafka."""
+        self._waiting.pop(ticket, None)
+
+    def shard(self) -> S:
+        """What is known after everything that was asked so far, for reading. Raises where nobody is served.
+
+        What is read may not be committed yet: see `committed`.
+        """
+        self.check()
+        self.settle()
+        return self._shard
+
+    def committed(self) -> "Future[None] | None":
+        """None when nothing that was decided here can be undone; else what completes then."""
+        return self._host.committed(self._end)
+
+    def check(self) -> None:
+        """Raise why this shard cannot be asked."""
+        if self._phase is Phase.LOADING:
+            raise CoordinatorLoadInProgress()
+        if self._phase is Phase.ENDED or not self._host.state.leads:
+            raise NotCoordinator()
+
+    # Life
+
+    def view(self) -> LogView:
+        """The log as it is now, to be loaded from."""
+        return self._host.log.view()
+
+    def take_in(self, events: Sequence[Event]) -> bool:
+        """Apply what was read from the log, while loading; False where that is of no use any more."""
+        if self._phase is Phase.ENDED:
+            return False
+        assert self._phase is Phase.LOADING, f"events of the log while {self._phase}"
+        for event in events:
+            self.apply(event)
+        return True
+
+    def loaded(self) -> None:
+        """Everything has been read: serve."""
+        assert self._phase is Phase.LOADING, f"loaded while {self._phase}"
+        self._phase = Phase.SERVING
+        self.carry_out(self._shard.loaded(self._clock.now_ms()))
+
+    def end(self) -> None:
+        """Serve nobody any more: whoever waits is told to look for the coordinator elsewhere."""
+        if self._phase is Phase.ENDED:
+            return
+        serving, self._phase = self._phase is Phase.SERVING, Phase.ENDED
+        for timer in self._timers_set.values():
+            timer.cancel()
+        self._timers_set.clear()
+        if serving:
+            self._deliver(self._shard.unloaded().answers)
+        for ticket in list(self._waiting):
+            self._deliver((Answer(ticket, NotCoordinator()),))
+
+    # Writing
+
+    def settle(self) -> None:
+        """Write what has been decided and waits to be written, where a kind of coordinator lets something wait."""
+
+    @abstractmethod
+    def apply(self, event: Event) -> None:
+        """Tell the shard of a fact that is in the log."""
+
+    @abstractmethod
+    def encode(self, event: Event) -> tuple[bytes, bytes | None]:
+        """The key and the value of an event's record."""
+
+    def seal(self, builder: RecordBatchBuilder, steps: Sequence[Step]) -> bytearray:
+        """The batch of the events of some steps."""
+        return builder.build()
+
+    def perform(self, effect: Effect) -> None:
+        """Do what was asked for outside; a shard that has effects says how."""
+        raise AssertionError(f"nobody performs {effect}")
+
+    def finish(self, done: JobDone) -> Step:
+        """What a job's end leads to; a shard that has jobs says so."""
+        raise AssertionError(f"nobody waits for {done}")
+
+    def carry_out(self, step: Step) -> None:
+        """Write a step's events, apply them, start what it asks for, and answer when that is safe."""
+        now_ms = self._clock.now_ms()
+        builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
+        self.add_events(builder, step, now_ms)
+        self.write(builder, (step,), now_ms)
+
+    def add_events(self, builder: RecordBatchBuilder, step: Step, now_ms: int) -> None:
+        """Add the records of a step's events."""
+        for event in step.events:
+            key, value = self.encode(event)
+            builder.add(now_ms, key, value)
+
+    def write(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
+        """Append the batch of some steps, apply their events, and let their answers go when that is safe."""
+        if builder.count:
+            try:
+                batch = memoryview(self.seal(builder, steps))
+                appended = self._host.append(batch, now_ms, acks_all=True, internal=True)
+            except BrokerError as error:
+                self._refuse(steps, error)
+                return
+            assert isinstance(appended, Appended), "a coordinator's batch is not compressed, so it is appended at once"
+            self._end = appended.end
+            self._refusing = False
+            apply = self.apply
+            for step in steps:
+                for event in step.events:
+                    apply(event)
+        answers: list[Answer] = []
+        effects: list[Effect] = []
+        for step in steps:
+            answers += step.answers
+            effects += step.effects
+            if step.timers or step.jobs:
+                self._start(step)
+        if answers or effects:
+            self._release(answers, effects)
+
+    def _start(self, step: Step) -> None:
+        for timer in step.timers:
+            self._set(timer)
+        for job in step.jobs:
+            self._run(job)
+
+    def _refuse(self, steps: Sequence[Step], error: BrokerError) -> None:
+        """The log took nothing: nothing was decided, and whoever asked is told to ask again."""
+        if not self._refusing:
+            self._refusing = True
+            self._log.warning(
+                "coordinator_events_refused",
+                topic=self._host.tp.topic,
+                partition=self.partition,
+                reason=error.wire_message,
+            )
+        told = coordinator_error(error)
+        answers: list[Answer] = []
+        for step in steps:
+            refused = self._shard.refused(step, told, self._clock.now_ms())
+            assert not refused.events, "what follows a refusal is not written"
+            self._start(refused)
+            answers += refused.answers
+        self._release(answers)
+
+    # Answering
+
+    def _release(self, answers: Sequence[Answer], effects: Sequence[Effect] = ()) -> None:
+        """Answer when everything written so far is committed: now, on a broker that flushes to the page cache."""
+        try:
+            wait = self._host.committed(self._end)
+        except BrokerError as error:
+            self._fail(answers, error)
+            return
+        if wait is None:
+            self._settled(answers, effects)
+        else:
+            wait.add_done_callback(lambda done: self._came_back(done, answers, effects))
+
+    def _came_back(self, done: "Future[None]", answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is None:
+            self._settled(answers, effects)
+        else:
+            self._fail(answers, error)
+
+    def _settled(self, answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
+        self._deliver(answers)
+        for effect in effects:
+            self.perform(effect)
+
+    def _fail(self, answers: Sequence[Answer], error: BaseException) -> None:
+        """What was decided may be undone by whoever leads next, so that nobody is told of it."""
+        if not isinstance(error, BrokerError):
+            raise error
+        told = coordinator_error(error)
+        self._deliver([Answer(answer.ticket, told) for answer in answers])
+
+    def _deliver(self, answers: Iterable[Answer]) -> None:
+        take = self._waiting.pop
+        for answer in answers:
+            sink = take(answer.ticket, None)
+            if sink is not None:
+                sink(answer.reply)
+
+    # Waking
+
+    def _set(self, timer: SetTimer | CancelTimer) -> None:
+        before = self._timers_set.pop(timer.key, None)
+        if before is not None:
+            before.cancel()
+        if isinstance(timer, SetTimer):
+            key = timer.key
+            delay_ms = timer.at_ms - self._clock.now_ms()
+            self._timers_set[key] = self._timers.after_ms(delay_ms, lambda: self._ring(key))
+
+    def _ring(self, key: Hashable) -> None:
+        self._timers_set.pop(key, None)
+        if self._phase is Phase.SERVING:
+            self.settle()
+            self.carry_out(self._shard.wake(key, self._clock.now_ms()))
+
+    def _run(self, job: Job) -> None:
+        loop = get_running_loop()
+
+        def came_back(done: "ThreadFuture[JobDone]") -> None:
+            """In the thread that did the work."""
+            if not done.cancelled() and not loop.is_closed():
+                loop.call_soon_threadsafe(self._finish, done)
+
+        self._threads.submit(job.run).add_done_callback(came_back)
+
+    def _finish(self, done: "ThreadFuture[JobDone]") -> None:
+        result = done.result()
+        if self._phase is Phase.SERVING:
+            self.settle()
+            self.carry_out(self.finish(result))
+
+
+TRY_LATER = (UnknownTopicOrPartition, NotEnoughReplicas, RequestTimedOut)
+LOOK_ELSEWHERE = (NotLeaderOrFollower, KafkaStorageError)
+TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
+
+
+def coordinator_error(error: BrokerError) -> BrokerError:
+    """A failure of the coordinator's log in terms of the coordinator: a client knows nothing of that log."""
+    if isinstance(error, TRY_LATER):
+        return CoordinatorNotAvailable()
+    if isinstance(error, LOOK_ELSEWHERE):
+        return NotCoordinator()
+    return UnknownServerError() if isinstance(error, TOO_LARGE) else error
