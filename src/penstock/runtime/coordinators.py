@@ -1,5 +1,6 @@
 """Every group's coordinator on this broker."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from concurrent.futures import Executor
 
