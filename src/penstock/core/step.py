@@ -1,9 +1,9 @@
 """What a coordinator gives back for a command: what to write, whom to answer, when to wake it.
 
 A coordinator decides on a command and changes nothing but its short-lived waiting lists; what it decides to remember
-are events. The shell writes a step's events to the log in one batch, applies them to the coordinator at once, and lets the
-step's replies go out when the batch is committed. So a reply never tells of something that a crash could undo, and the
-state is always what replaying the log would make it.
+are events. The shell writes a step's events to the log in one batch, applies them to the coordinator at once, and lets
+the step's replies go out when the batch is committed. So a reply never tells of something that a crash could undo, and
+the state is always what replaying the log would make it.
 """
 
 from collections.abc import Callable, Hashable

@@ -73,8 +73,8 @@ class TxnShard:
         self._take_producer_id = take_producer_id
         self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, Transaction] = {}
-        self._open: set[str] = set()
-        """The ids with a transaction that nobody has ended yet."""
+        self._open: dict[str, None] = {}
+        """The ids with a transaction that nobody has ended yet, in the order in which they were seen to have one."""
         self._late_check_set = False
 
     # Decisions
@@ -136,7 +136,7 @@ class TxnShard:
         for timer in step.timers:
             assert isinstance(timer, SetTimer), f"{timer} of a step of transactions"
             timers[timer.key] = timer
-        if LateCheck() in timers:
+        if LateCheck() in timers or (self._open and not self._late_check_set):
             timers[LateCheck()] = self._late_check(now_ms)
         if ExpiryCheck() in timers:
             timers[ExpiryCheck()] = SetTimer(ExpiryCheck(), now_ms + self._expiry_interval_ms)
@@ -159,13 +159,13 @@ class TxnShard:
             transaction = event.transaction
             self._transactions[transaction.transactional_id] = transaction
             if transaction.state is TxnState.ONGOING:
-                self._open.add(transaction.transactional_id)
+                self._open[transaction.transactional_id] = None
             else:
-                self._open.discard(transaction.transactional_id)
+                self._open.pop(transaction.transactional_id, None)
         else:
             assert isinstance(event, TransactionForgotten), f"{event} is no fact about transactions"
             self._transactions.pop(event.transactional_id, None)
-            self._open.discard(event.transactional_id)
+            self._open.pop(event.transactional_id, None)
 
     # Readings
 

@@ -1,0 +1,215 @@
+"""What time does to transactions and transactional ids, and what can be read of them."""
+
+import pytest
+from tests.unit.core.txn.rig import A0, B0, TIMEOUT_MS, TV1, Rig
+
+from penstock.core.txn.events import TransactionForgotten
+from penstock.core.txn.shard import EXPIRED_PER_STEP_MAX, LATE_PER_STEP_MAX
+from penstock.core.txn.state import STATE_BY_LABEL, STATE_BY_NUMBER, TxnState
+from penstock.core.txn.timers import ExpiryCheck, LateCheck
+from penstock.model.generated_errors import (
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionalIdNotFound,
+)
+
+CHECK_MS = 10_000
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# Late transactions
+
+
+def test_a_late_transaction_is_aborted_and_its_producer_fenced(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0, B0, version=TV1)
+    rig.pass_ms(TIMEOUT_MS)
+    assert rig.state() is TxnState.ONGOING
+    rig.pass_ms(CHECK_MS)
+    assert rig.state() is TxnState.PREPARE_ABORT
+    (markers,) = rig.markers
+    assert (markers.partitions, markers.commit, markers.epoch) == ((A0, B0), False, producer[1] + 1)
+    assert rig.end_refused(producer, commit=True, version=TV1) is ProducerFenced
+    assert rig.add_refused(producer, A0, version=TV1) is ProducerFenced
+
+
+def test_a_late_commit_with_version_2_learns_that_it_was_aborted(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+    assert rig.end_refused(producer, commit=True) is InvalidTxnState
+    rig.write_markers()
+    assert rig.end_refused(producer, commit=True) is InvalidTxnState
+    assert rig.end(producer, commit=False) == (producer[0], producer[1] + 1)
+
+
+def test_a_producer_that_was_late_can_go_on_with_the_next_epoch(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0, version=TV1)
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+    rig.write_markers()
+    assert rig.init(as_producer=producer) == (producer[0], producer[1] + 1)
+
+
+def test_a_decided_transaction_is_never_late(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.end(producer, commit=True)
+    rig.pass_ms(DAY_MS)
+    assert rig.state() is TxnState.PREPARE_COMMIT
+    rig.write_markers()
+    assert rig.state() is TxnState.COMPLETE_COMMIT
+
+
+def test_the_time_of_a_transaction_counts_from_its_first_partition(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.pass_ms(TIMEOUT_MS - 1)
+    rig.add(producer, B0)
+    rig.pass_ms(CHECK_MS + 1)
+    assert rig.state() is TxnState.PREPARE_ABORT
+
+
+def test_after_a_crash_transactions_are_late_at_the_same_time(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.pass_ms(TIMEOUT_MS - 1)
+    rig.crash()
+    rig.pass_ms(CHECK_MS + 1)
+    assert rig.state() is TxnState.PREPARE_ABORT
+
+
+def test_an_abort_that_the_log_refused_is_tried_again(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.log_refuses = True
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+    assert rig.state() is TxnState.ONGOING
+    rig.log_refuses = False
+    rig.pass_ms(CHECK_MS)
+    assert rig.state() is TxnState.PREPARE_ABORT
+
+
+def test_many_late_transactions_are_aborted_in_several_steps(rig: Rig) -> None:
+    for number in range(LATE_PER_STEP_MAX + 1):
+        rig.add(rig.init(f"t{number}"), A0, name=f"t{number}")
+    rig.now_ms += TIMEOUT_MS + 1
+    step = rig.shard.wake(LateCheck(), rig.now_ms)
+    assert len(step.events) == LATE_PER_STEP_MAX
+    rig.carry_out(step)
+    rig.pass_ms(0)
+    assert rig.shard.open_count == 0
+
+
+def test_nothing_is_looked_for_while_no_transaction_is_open(rig: Rig) -> None:
+    producer = rig.init()
+    assert set(rig.timers) == {ExpiryCheck()}
+    rig.add(producer, A0)
+    assert set(rig.timers) == {ExpiryCheck(), LateCheck()}
+    rig.end(producer, commit=True)
+    rig.write_markers()
+    rig.pass_ms(CHECK_MS)
+    assert set(rig.timers) == {ExpiryCheck()}
+
+
+# Ids that nobody uses
+
+
+def test_an_id_that_nobody_uses_is_forgotten(rig: Rig) -> None:
+    producer = rig.init()
+    rig.pass_ms(7 * DAY_MS - HOUR_MS)
+    assert rig.shard.count == 1
+    rig.pass_ms(2 * HOUR_MS)
+    assert rig.log[-1] == TransactionForgotten("t")
+    assert rig.shard.count == 0
+    assert rig.add_refused(producer, A0) is InvalidProducerIdMapping
+    rig.crash()
+    assert rig.shard.count == 0
+
+
+def test_an_id_whose_outcome_is_being_told_is_not_forgotten(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    rig.end(producer, commit=True)
+    rig.pass_ms(30 * DAY_MS)
+    assert rig.state() is TxnState.PREPARE_COMMIT
+
+
+def test_many_ids_are_forgotten_in_several_steps(rig: Rig) -> None:
+    for number in range(EXPIRED_PER_STEP_MAX + 1):
+        rig.init(f"t{number}")
+    rig.now_ms += 7 * DAY_MS
+    step = rig.shard.wake(ExpiryCheck(), rig.now_ms)
+    assert len(step.events) == EXPIRED_PER_STEP_MAX
+    rig.carry_out(step)
+    rig.pass_ms(0)
+    assert rig.shard.count == 0
+
+
+def test_a_log_that_refuses_tombstones_is_not_asked_in_a_loop(rig: Rig) -> None:
+    for number in range(EXPIRED_PER_STEP_MAX + 1):
+        rig.init(f"t{number}")
+    rig.now_ms += 7 * DAY_MS
+    rig.log_refuses = True
+    rig.carry_out(rig.shard.wake(ExpiryCheck(), rig.now_ms))
+    assert rig.timers[ExpiryCheck()] == rig.now_ms + HOUR_MS
+
+
+# Readings
+
+
+def test_a_description_is_what_is_remembered(rig: Rig) -> None:
+    producer = rig.init()
+    rig.add(producer, A0)
+    found = rig.shard.describe("t")
+    assert (found.producer_id, found.epoch, found.state.label) == (*producer, "Ongoing")
+    assert (found.timeout_ms, found.partitions) == (TIMEOUT_MS, {A0})
+
+
+def test_there_is_no_description_of_what_is_not_there(rig: Rig) -> None:
+    with pytest.raises(TransactionalIdNotFound):
+        rig.shard.describe("t")
+    with pytest.raises(InvalidRequest):
+        rig.shard.describe("")
+
+
+def test_lists_are_filtered(rig: Rig) -> None:
+    old = rig.init("old")
+    rig.add(old, A0, name="old")
+    rig.now_ms += 100
+    young = rig.init("young")
+    rig.add(young, A0, name="young")
+    rig.init("idle")
+
+    def names(**filters: object) -> list[str]:
+        return [found.transactional_id for found in rig.shard.listed(rig.now_ms, **filters)]  # type: ignore[arg-type]
+
+    assert names() == ["old", "young", "idle"]
+    assert names(states=[TxnState.ONGOING]) == ["old", "young"]
+    assert names(states=[]) == []
+    assert names(producer_ids=[young[0]]) == ["young"]
+    assert names(states=[TxnState.ONGOING], duration_ms=99) == ["old"]
+    assert names(states=[TxnState.ONGOING], duration_ms=100) == []
+    assert names(matches=lambda name: name.endswith("d")) == ["old"]
+
+
+def test_states_are_found_by_number_and_by_name() -> None:
+    assert [STATE_BY_NUMBER[number].label for number in range(8)] == [
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    ]
+    assert STATE_BY_LABEL["CompleteAbort"] is TxnState.COMPLETE_ABORT
