@@ -94,7 +94,7 @@ class ConsumerGroup(ClassicMembers):
 
     def _beat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
         self._check_room(command.member_id)
-        member_id = command.member_id or self._choose_member_id(command.client_id)
+        member_id = command.member_id or self._choose_member_id(None)
         owned = None if command.owned is None else {topic: frozenset(indexes) for topic, indexes in command.owned}
         before, replaced = self._beating(command, member_id, owned, draft)
         after = replace(before, metadata=metadata_of(before, command))

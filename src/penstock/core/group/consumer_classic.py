@@ -118,7 +118,7 @@ class ClassicMembers(Membership):
                 "is disabled."
             )
         unknown = command.member_id == NO_MEMBER_ID
-        member_id = self._choose_member_id(command.client_id) if unknown else command.member_id
+        member_id = self._choose_member_id(None) if unknown else command.member_id
         self._check_room(member_id)
         self._check_protocols(member_id, command)
         if unknown and command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:

@@ -110,7 +110,7 @@ class Membership:
         group: str,
         config: BrokerConfig,
         topics: TopicsView,
-        choose_member_id: Callable[[str], str],
+        choose_member_id: Callable[[str | None], str],
         overrides: Callable[[str], Mapping[str, str]] = no_overrides,
     ) -> None:
         self.group = group

@@ -72,7 +72,7 @@ class Rig:
         self.jobs_wait = False
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}")
+        return GroupShard(self.config, self.topics, lambda prefix: f"{prefix or 'id'}-{next(self.ids)}")
 
     # Doing what a step says
 

@@ -100,8 +100,8 @@ def test_before_version_1_the_coordinator_chooses_the_member_id() -> None:
 
     reply = rig.join("", "a", version=0)
 
-    assert reply.member_id == "client-1"
-    assert rig.beat("client-1", 2).member_epoch == 2
+    assert reply.member_id == "id-1"
+    assert rig.beat("id-1", 2).member_epoch == 2
 
 
 def test_a_member_without_subscription_is_a_member_all_the_same() -> None:

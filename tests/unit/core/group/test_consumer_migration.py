@@ -234,8 +234,8 @@ def test_a_classic_member_is_given_an_id_first() -> None:
     reply = rig.ask(classic_join(""))
 
     assert isinstance(reply, JoinReply)
-    assert (reply.error, reply.member_id) == (MemberIdRequired, "classic-1")
-    assert rig.ask(classic_join("classic-1")).generation == 3
+    assert (reply.error, reply.member_id) == (MemberIdRequired, "id-1")
+    assert rig.ask(classic_join("id-1")).generation == 3
 
 
 def test_a_classic_member_needs_a_protocol_that_all_classic_members_know() -> None:
