@@ -79,9 +79,9 @@ class GroupShard:
         self,
         config: BrokerConfig,
         topics: TopicsView,
-        choose_member_id: Callable[[str], str],
+        choose_member_id: Callable[[str | None], str],
     ) -> None:
-        """`choose_member_id` makes an id nobody has of a prefix: it, a dash and a random UUID, as Kafka does."""
+        """`choose_member_id` makes an id nobody has: a prefix, a dash and a random UUID; of None, an id alone."""
         self.config = config
         self._topics = topics
         self._choose_member_id = choose_member_id
