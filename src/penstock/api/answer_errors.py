@@ -10,12 +10,18 @@ from typing import Any, cast
 from penstock.observe.counters import RequestCounters
 from penstock.wire.primitives import Message
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
 LIST_OF = re.compile(r"list\[(\w+)\]")
 
 
 def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
     """Count every code that is not 0. Only lists whose elements can hold one are walked."""
+    if api_key == OFFSET_COMMIT:
+        for _, _, results in answer.topics:
+            for _, code in results:
+                if code:
+                    counters.failed(api_key, code)
+        return
     if api_key > FETCH:
         _count(counters, api_key, answer)
         return

@@ -1,12 +1,12 @@
 """OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47), every version: how far groups have read.
 
 Topics are named up to version 9 of the first two and have ids from version 10 on. A commit is the most frequent of all
-requests to a coordinator, so its answer is made before it is known to have worked, and changed where it has not.
+requests to a coordinator, so it has a codec of its own, and its answer is made before it is known to have worked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.api.group_asking import ask, when_committed
@@ -19,6 +19,7 @@ from penstock.core.group.commands import (
     CommittedOffset,
     DeleteOffsets,
     DeleteOffsetsReply,
+    Failure,
 )
 from penstock.core.group.step import Reply
 from penstock.model.errors import BrokerError
@@ -27,14 +28,28 @@ from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinators import GroupCoordinators
-from penstock.wire.api import offset_commit as commit_api
 from penstock.wire.api import offset_delete as delete_api
 from penstock.wire.api import offset_fetch as fetch_api
+from penstock.wire.commit import AnsweredTopic, CommitRequest, decode_commit, encode_commit_response
 
 IDS_FROM = 10
 GROUPS_FROM = 8
 GROUP_ERROR_FROM = 2
 NO_OFFSET = -1
+
+
+class CommitAnswer:
+    """What goes back: topics with a code for each partition."""
+
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(self, topics: list[AnsweredTopic]) -> None:
+        self.topics = topics
+        self.throttle_time_ms = 0
+
+
+def encode(answer: CommitAnswer, version: int) -> bytes:
+    return encode_commit_response(answer.topics, version, answer.throttle_time_ms)
 
 
 class GroupOffsets:
@@ -46,90 +61,76 @@ class GroupOffsets:
 
     def apis(self) -> tuple[Api, ...]:
         return (
-            Api(key=8, versions=range(2, 11), handle=self.offset_commit),
+            Api(key=8, versions=range(2, 11), handle=self.offset_commit, decode=decode_commit, encode=encode),
             Api(key=9, versions=range(1, 11), handle=self.offset_fetch),
             Api(key=47, versions=range(1), handle=self.offset_delete),
         )
 
     # Committing
 
-    def offset_commit(self, context: RequestContext, request: commit_api.Request) -> Any:
+    def offset_commit(self, context: RequestContext, request: CommitRequest) -> Any:
         by_id = context.api_version >= IDS_FROM
-        unknown: list[commit_api.OffsetCommitResponseTopic] = []
-        taken: list[commit_api.OffsetCommitResponseTopic] = []
+        unknown: list[AnsweredTopic] = []
+        taken: list[AnsweredTopic] = []
         entries: list[CommitEntry] = []
-        for topic in request.topics:
-            known = self._topic(topic.name, topic.topic_id, by_id)
+        for name, topic_id, partitions in request.topics:
+            known = self._topic(name, topic_id)
             if known is None:
                 error = UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
-                unknown.append(refused_topic(topic, topic.partitions, error))
+                unknown.append((name, topic_id, [(partition[0], error) for partition in partitions]))
                 continue
-            results: list[commit_api.OffsetCommitResponsePartition] = []
-            missing: list[commit_api.OffsetCommitRequestPartition] = []
-            count, name, topic_id = len(known.partitions), known.name, known.topic_id
-            for partition in topic.partitions:
-                index = partition.partition_index
-                if not 0 <= index < count:
-                    missing.append(partition)
-                    continue
-                entries.append(
-                    CommitEntry(
-                        name,
-                        index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        topic_id,
-                    )
-                )
-                results.append(commit_api.OffsetCommitResponsePartition(partition_index=index))
+            count, known_name, known_id = len(known.partitions), known.name, known.topic_id
+            results: list[tuple[int, int]] = []
+            missing: list[tuple[int, int]] = []
+            for index, offset, leader_epoch, metadata in partitions:
+                if 0 <= index < count:
+                    entries.append(CommitEntry(known_name, index, offset, leader_epoch, metadata, known_id))
+                    results.append((index, 0))
+                else:
+                    missing.append((index, UnknownTopicOrPartition.code))
             if missing:
-                unknown.append(refused_topic(topic, missing, UnknownTopicOrPartition.code))
+                unknown.append((name, topic_id, missing))
             if results:
-                taken.append(
-                    commit_api.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results)
-                )
+                taken.append((name, topic_id, results))
         if not entries:
-            return commit_api.Response(topics=unknown)
+            return CommitAnswer(unknown)
         return self._commit(context, request, tuple(entries), taken, unknown)
 
     def _commit(
         self,
         context: RequestContext,
-        request: commit_api.Request,
+        request: CommitRequest,
         entries: tuple[CommitEntry, ...],
-        taken: list[commit_api.OffsetCommitResponseTopic],
-        unknown: list[commit_api.OffsetCommitResponseTopic],
+        taken: list[AnsweredTopic],
+        unknown: list[AnsweredTopic],
     ) -> Any:
-        def answer(reply: Reply | BrokerError) -> commit_api.Response:
+        def answer(reply: Reply | BrokerError) -> CommitAnswer:
             if isinstance(reply, BrokerError):
-                for topic in taken:
-                    for partition in topic.partitions:
-                        partition.error_code = reply.code
+                fail(taken, dict.fromkeys(range(len(entries)), type(reply)))
             else:
                 assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
                 if reply.failures:
-                    results = [partition for topic in taken for partition in topic.partitions]
-                    for at, failure in reply.failures.items():
-                        results[at].error_code = failure.code
-            return commit_api.Response(topics=merged(unknown, taken) if unknown else taken)
+                    fail(taken, reply.failures)
+            return CommitAnswer(merged(unknown, taken) if unknown else taken)
 
         command = CommitOffsets(
-            group=request.group_id,
+            group=request.group,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            generation=request.generation_id_or_member_epoch,
+            generation=request.generation,
             entries=entries,
             version=context.api_version,
-            retention_ms=request.retention_time_ms,
+            retention_ms=request.retention_ms,
         )
         try:
-            return ask(self._coordinators.of(request.group_id), command, answer)
+            return ask(self._coordinators.of(request.group), command, answer)
         except BrokerError as error:
             return answer(error)
 
-    def _topic(self, name: str, topic_id: bytes, by_id: bool) -> TopicState | None:
-        return self._image.topics_by_id.get(TopicId(topic_id)) if by_id else self._image.topics.get(name)
+    def _topic(self, name: str, topic_id: bytes | None) -> TopicState | None:
+        if topic_id is None:
+            return self._image.topics.get(name)
+        return self._image.topics_by_id.get(TopicId(topic_id))
 
     # Fetching
 
@@ -236,30 +237,24 @@ class GroupOffsets:
             return answer(error)
 
 
-def refused_topic(
-    topic: commit_api.OffsetCommitRequestTopic,
-    partitions: Iterable[commit_api.OffsetCommitRequestPartition],
-    error: int,
-) -> commit_api.OffsetCommitResponseTopic:
-    return commit_api.OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            commit_api.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-            for partition in partitions
-        ],
-    )
+def fail(taken: list[AnsweredTopic], failures: Mapping[int, Failure]) -> None:
+    """Put errors in place of the results of some entries, which are numbered through all topics."""
+    at = 0
+    for _, _, results in taken:
+        for place, (index, _) in enumerate(results):
+            failure = failures.get(at)
+            if failure is not None:
+                results[place] = (index, failure.code)
+            at += 1
 
 
-def merged(
-    unknown: list[commit_api.OffsetCommitResponseTopic], taken: list[commit_api.OffsetCommitResponseTopic]
-) -> list[commit_api.OffsetCommitResponseTopic]:
+def merged(unknown: list[AnsweredTopic], taken: list[AnsweredTopic]) -> list[AnsweredTopic]:
     """What could not even be asked for comes first, and a topic that has both kinds of partitions once."""
-    topics: dict[tuple[str, bytes], commit_api.OffsetCommitResponseTopic] = {}
+    topics: dict[tuple[str, bytes | None], AnsweredTopic] = {}
     for topic in (*unknown, *taken):
-        first = topics.setdefault((topic.name, topic.topic_id), topic)
+        first = topics.setdefault(topic[:2], topic)
         if first is not topic:
-            first.partitions += topic.partitions
+            first[2].extend(topic[2])
     return list(topics.values())
 
 

@@ -169,7 +169,8 @@ class World:
         version = api.versions[-1] if version is None else version
         assert version in api.versions
         context = RequestContext(self.connection, key, version, 1, "test", NOW_MS)
-        decoded = codec.decode_request(memoryview(codec.encode_request(request, version)), 0, version)
+        decode, encode = api.decode or codec.decode_request, api.encode or codec.encode_response
+        decoded = decode(memoryview(codec.encode_request(request, version)), 0, version)
         answer: Any = api.handle(context, decoded)
         if iscoroutine(answer):
             answer = await answer
@@ -177,7 +178,9 @@ class World:
             there = asyncio.get_running_loop().create_future()
             answer.deliver_to(there.set_result)
             answer = await there
-        return codec.decode_response(memoryview(codec.encode_response(answer, version)), 0, version)
+        body = encode(answer, version)
+        assert isinstance(body, bytes)
+        return codec.decode_response(memoryview(body), 0, version)
 
     async def stop(self) -> None:
         self.loading.cancel()
