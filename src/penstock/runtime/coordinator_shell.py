@@ -248,19 +248,16 @@ class Coordinator(ABC, Generic[S]):
     def write(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
         """Append the batch of some steps, apply their events, and let their answers go when that is safe."""
         if builder.count:
+            if len(steps) > 1 and builder.size_bytes > self._host.config.max_message_bytes:
+                for step in steps:
+                    self.carry_out(step)
+                return
             try:
-                batch = memoryview(self.seal(builder, steps))
-                appended = self._host.append(batch, now_ms, acks_all=True, internal=True)
+                self._append(builder, steps, now_ms)
             except BrokerError as error:
                 self._refuse(steps, error)
                 return
-            assert isinstance(appended, Appended), "a coordinator's batch is not compressed, so it is appended at once"
-            self._end = appended.end
             self._refusing = False
-            apply = self.apply
-            for step in steps:
-                for event in step.events:
-                    apply(event)
         answers: list[Answer] = []
         effects: list[Effect] = []
         for step in steps:
@@ -270,6 +267,33 @@ class Coordinator(ABC, Generic[S]):
                 self._start(step)
         if answers or effects:
             self._release(answers, effects)
+
+    def _append(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
+        """Append a batch and apply its events; raises where the log does not take it, and then nothing is applied."""
+        batch = memoryview(self.seal(builder, steps))
+        if len(batch) > self._host.config.max_message_bytes:
+            self._append_divided([event for step in steps for event in step.events], len(batch), now_ms)
+            return
+        appended = self._host.append(batch, now_ms, acks_all=True, internal=True)
+        assert isinstance(appended, Appended), "a coordinator's batch is not compressed, so it is appended at once"
+        self._end = appended.end
+        apply = self.apply
+        for step in steps:
+            for event in step.events:
+                apply(event)
+
+    def _append_divided(self, events: Sequence[Event], size_bytes: int, now_ms: int) -> None:
+        """Facts belong together; only where all of them are to be forgotten may it happen bit by bit."""
+        if len(events) == 1 or any(self.encode(event)[1] is not None for event in events):
+            raise RecordListTooLarge(
+                f"A batch of {size_bytes} bytes, {self._host.config.max_message_bytes} are the most for {self._host.tp}"
+            )
+        half = len(events) // 2
+        for part in (events[:half], events[half:]):
+            step = Step(events=tuple(part))
+            builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
+            self.add_events(builder, step, now_ms)
+            self._append(builder, (step,), now_ms)
 
     def _start(self, step: Step) -> None:
         for timer in step.timers:

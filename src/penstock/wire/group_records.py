@@ -60,7 +60,10 @@ T = TypeVar("T")
 _KIND = Struct(">h")
 _LENGTH = Struct(">h")
 _PARTITION = Struct(">i")
+_OFFSET_KEY = Struct(">hh")
 _OFFSET_HEAD = Struct(">hqi")
+_OFFSET_PLAIN = Struct(">hqiBq3s16s")
+_TOPIC_ID_TAG = b"\1\0\x10"
 _TIME = Struct(">q")
 
 
@@ -70,16 +73,9 @@ _TIME = Struct(">q")
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     """The key of a committed offset."""
     name, raw = group.encode(), topic.encode()
-    return b"".join(
-        (
-            b"\0\1",
-            _LENGTH.pack(checked_length(name)),
-            name,
-            _LENGTH.pack(checked_length(raw)),
-            raw,
-            _PARTITION.pack(partition),
-        )
-    )
+    if len(name) > STRING_BYTES_MAX or len(raw) > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {max(len(name), len(raw))} bytes, the most is {STRING_BYTES_MAX}")
+    return _OFFSET_KEY.pack(OFFSET, len(name)) + name + _LENGTH.pack(len(raw)) + raw + _PARTITION.pack(partition)
 
 
 def offset_value(
@@ -91,15 +87,12 @@ def offset_value(
         out.string(metadata)
         out += _TIME.pack(commit_ms) + _TIME.pack(expire_ms)
         return bytes(out)
-    if not metadata:
-        head = _OFFSET_HEAD.pack(OFFSET_VERSION, offset, leader_epoch) + b"\1"
-    else:
-        flexible = FlexibleWriter(_OFFSET_HEAD.pack(OFFSET_VERSION, offset, leader_epoch))
-        flexible.string(metadata)
-        head = bytes(flexible)
-    if topic_id == ZERO_UUID:
-        return head + _TIME.pack(commit_ms) + b"\0"
-    return head + _TIME.pack(commit_ms) + b"\1\0\x10" + topic_id
+    if not metadata and topic_id != ZERO_UUID:
+        return _OFFSET_PLAIN.pack(OFFSET_VERSION, offset, leader_epoch, 1, commit_ms, _TOPIC_ID_TAG, topic_id)
+    flexible = FlexibleWriter(_OFFSET_HEAD.pack(OFFSET_VERSION, offset, leader_epoch))
+    flexible.string(metadata)
+    flexible.int64(commit_ms)
+    return bytes(flexible) + (b"\0" if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id)
 
 
 def group_key(kind: int, group: str, name: str | None = None) -> bytes:
@@ -110,12 +103,6 @@ def group_key(kind: int, group: str, name: str | None = None) -> bytes:
     if name is not None:
         out.string(name)
     return bytes(out)
-
-
-def checked_length(raw: bytes) -> int:
-    if len(raw) > STRING_BYTES_MAX:
-        raise ValueError(f"a string of {len(raw)} bytes, the most is {STRING_BYTES_MAX}")
-    return len(raw)
 
 
 def group_value(value: GroupValue) -> bytes:

@@ -161,6 +161,55 @@ def test_a_member_whose_assignment_was_not_written_can_try_again() -> None:
     with_groups(act)
 
 
+SMALL = {"max.message.bytes": "2000"}
+
+
+def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_on() -> None:
+    async def act(groups: Groups) -> None:
+        joining = groups.ask(join())
+        groups.rig.loop.pass_ms(4000)
+        [joined] = joining
+        assert isinstance(joined, JoinReply)
+        huge = replace(sync("g", joined.member_id, joined.generation), assignments=((joined.member_id, b"x" * 3000),))
+
+        assert isinstance(await groups.answer(huge), UnknownServerError)
+
+        assert took(await groups.commit(7, "other"))
+        again = groups.ask(join(member_id=joined.member_id))
+        groups.rig.loop.pass_ms(4000)
+        [rejoined] = again
+        assert isinstance(rejoined, JoinReply)
+        assert rejoined.error is None
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
+def test_commits_of_one_turn_that_are_too_many_for_a_batch_are_all_taken() -> None:
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, f"group-{at}")) for at in range(60)]
+        await asyncio.sleep(0)
+
+        assert all(took(answer) for [answer] in answers)
+        assert groups.offsets("group-59") == {("orders", 0): 59}
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
+def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another() -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(100):
+            await groups.commit(at, f"group-{at:03}")
+
+        groups.change(topic("orders", 4), None)
+
+        assert all(groups.offsets(f"group-{at:03}") == {} for at in range(100))
+        records = everything(groups.rig.host(OFFSETS))
+        assert [record.value for record in records[100:]] == [None] * 100
+        assert batches(groups.rig) > 101
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
 def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
     async def act(groups: Groups) -> None:
         answers = groups.ask(commit(7))
