@@ -4,18 +4,31 @@ At every moment no partition has two owners; when nothing changes any more, ever
 partition has an owner; and the log alone tells all of it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.unit.core.group.consumer_rig import GROUP, Rig, Topics, heartbeat
+from tests.unit.core.group.consumer_rig import (
+    GROUP,
+    Rig,
+    Topics,
+    classic_beat,
+    classic_join,
+    classic_leave,
+    classic_sync,
+    heartbeat,
+)
 
 from penstock.core.group import consumer_membership
+from penstock.core.group.commands import JoinGroup, JoinReply, LeavingMember, SyncReply
 from penstock.core.group.consumer import ConsumerGroup
+from penstock.core.group.consumer_protocol import read_assignment
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
 from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import RebalanceInProgress
 from penstock.model.ids import TopicId
 
 TOPICS = ("a", "b", "c1", "c2")
@@ -71,6 +84,40 @@ class Client:
         self.epoch, self.owned, self.told, self.unsure = 0, set(), set(), True
 
 
+@dataclass
+class ClassicClient:
+    """A member with the classic protocol. An eager one gives up everything before it joins again."""
+
+    member_id: str
+    topics: tuple[str, ...]
+    eager: bool
+    generation: int = -1
+    owned: set[Slot] = field(default_factory=set)
+    told: set[Slot] = field(default_factory=set)
+    joins: bool = True
+    syncs: bool = False
+
+    def request(self, names: dict[TopicId, str]) -> JoinGroup:
+        if self.eager:
+            self.owned = set()
+        held: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.owned):
+            if topic in names:
+                held.setdefault(names[topic], []).append(partition)
+        return classic_join(self.member_id, self.topics, owned=dict(held.items()))
+
+    def follow(self) -> None:
+        """Give up what it was not told, which takes joining again; and take what it was told."""
+        if self.syncs:
+            return
+        if self.owned - self.told:
+            self.joins = True
+        self.owned = set(self.told)
+
+    def start_over(self) -> None:
+        self.generation, self.owned, self.told, self.joins, self.syncs = -1, set(), set(), True, False
+
+
 subscriptions = st.one_of(
     st.tuples(st.lists(st.sampled_from(TOPICS), unique=True).map(tuple), st.just("")),
     st.tuples(st.just(()), st.sampled_from(["c.*", "a|b", ".*"])),
@@ -85,9 +132,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(consumer_membership, "INLINE_SIZE_MAX", 5)
-        self.rig = Rig(Topics(a=3, b=2, c1=1), assignment_interval_ms=1_000)
+        self.rig = Rig(Topics(a=3, b=2, c1=1), assignment_interval_ms=1_000, group_consumer_migration_policy="upgrade")
         self.rig.jobs_wait = True
         self.clients: list[Client] = []
+        self.classic: list[ClassicClient] = []
         self.away: list[Client] = []
         self.born = 0
 
@@ -176,6 +224,62 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         """A client is gone without a word; its partitions are nobody's work from now on."""
         self.clients.remove(self.client(data))
 
+    # Classic clients
+
+    @precondition(lambda self: self.has_members() and len(self.classic) < 3)
+    @rule(topics=st.lists(st.sampled_from(TOPICS), unique=True).map(tuple), eager=st.booleans())
+    def join_classic(self, topics: tuple[str, ...], eager: bool) -> None:
+        self.born += 1
+        client = ClassicClient(f"c{self.born}", topics, eager)
+        self.classic.append(client)
+        self.act_once(client)
+
+    @precondition(lambda self: self.classic)
+    @rule(data=st.data(), lost=st.booleans())
+    def act_classic(self, data: st.DataObject, lost: bool) -> None:
+        self.act_once(data.draw(st.sampled_from(self.classic)), lost=lost)
+
+    @precondition(lambda self: self.classic)
+    @rule(data=st.data())
+    def follow_classic(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.classic)).follow()
+
+    @precondition(lambda self: self.classic)
+    @rule(data=st.data())
+    def leave_classic(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.classic))
+        self.classic.remove(client)
+        self.rig.ask(classic_leave(LeavingMember(member_id=client.member_id)))
+
+    def act_once(self, client: ClassicClient, *, lost: bool = False) -> None:
+        """Whatever is next for a classic client: join, sync or say that it is alive."""
+        if not self.has_members():
+            client.start_over()
+            return  # It would begin a classic group, which is another story.
+        if client.joins:
+            reply = self.rig.ask(client.request({self.rig.topics.topic_id(n): n for n in self.rig.topics.counts}))
+        elif client.syncs:
+            reply = self.rig.ask(classic_sync(client.member_id, client.generation))
+        else:
+            reply = self.rig.ask(classic_beat(client.member_id, client.generation))
+        if lost:
+            client.joins = True
+        elif isinstance(reply, RebalanceInProgress):
+            client.joins, client.syncs = True, False
+        elif isinstance(reply, BrokerError):
+            assert reply.name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"), reply
+            client.start_over()
+        elif isinstance(reply, JoinReply):
+            client.generation, client.joins, client.syncs = reply.generation, False, True
+        elif isinstance(reply, SyncReply):
+            client.syncs = False
+            told = read_assignment(reply.assignment).partitions
+            client.told = {(self.rig.topics.topic_id(name), p) for name, partitions in told for p in partitions}
+
+    def has_members(self) -> bool:
+        group = self.group()
+        return group is not None and not group.empty
+
     # The world
 
     @rule(span_ms=st.sampled_from([100, 1_000, 11_000, 31_000]))
@@ -211,7 +315,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         group = self.group()
         members = {} if group is None else group.state.members
         owners: dict[Slot, str] = {}
-        for client in self.clients:
+        for client in (*self.clients, *self.classic):
             if client.member_id not in members:
                 continue  # Fenced: what it still does is refused, and it will hear of it.
             for slot in client.owned:
@@ -243,26 +347,38 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 self.beat_once(client)
                 client.follow()
                 self.no_partition_has_two_owners()
+            for classic in self.classic:
+                for _ in range(3):
+                    self.act_once(classic)
+                    self.no_partition_has_two_owners()
+                classic.follow()
+                self.no_partition_has_two_owners()
             self.rig.pass_ms(3_000)
         group = self.group()
-        if group is None or not self.clients:
-            assert group is None or group.empty
+        if group is None or group.empty:
+            assert not self.clients
             return
         described = group.describe()
         assert described.state == "Stable", described
-        assert {member.member_id for member in described.members} == {client.member_id for client in self.clients}
-        owned = {client.member_id: client.owned for client in self.clients}
+        assert {member.member_id for member in described.members} == {
+            client.member_id for client in (*self.clients, *self.classic)
+        }
+        owned = {client.member_id: client.owned for client in (*self.clients, *self.classic)}
         for member in described.members:
             target = {(part.topic_id, partition) for part in member.target for partition in part.partitions}
             assigned = {(part.topic_id, partition) for part in member.assigned for partition in part.partitions}
             assert owned[member.member_id] == target == assigned
         everything: set[Slot] = set()
         for client in self.clients:
-            for name in (*client.topics, *(n for n in self.rig.topics.counts if matches(client.regex, n))):
-                topic = self.rig.topics.topic_id(name)
-                if topic is not None:
-                    everything |= {(topic, partition) for partition in range(self.rig.topics.counts[name])}
+            everything |= self.slots((*client.topics, *(n for n in self.rig.topics.counts if matches(client.regex, n))))
+        for classic in self.classic:
+            everything |= self.slots(classic.topics)
         assert set().union(*owned.values()) == everything
+
+    def slots(self, names: Iterable[str]) -> set[Slot]:
+        counts = self.rig.topics.counts
+        existing = [name for name in names if name in counts]
+        return {(self.rig.topics.topic_id(name), partition) for name in existing for partition in range(counts[name])}
 
     def replay_tells_all(self) -> None:
         before = self.group()
