@@ -47,7 +47,7 @@ class SystemChance:
     """The machine's own randomness."""
 
     def uuid_bytes(self) -> bytes:
-        # Kafka prints ids in URL-safe base64 and refuses a leading dash, which its command line would read as an option.
+        # Kafka prints ids in URL-safe base64 and refuses a leading dash, which a command line would take for an option.
         while True:
             value = uuid.uuid4().bytes
             if value[0] >> 2 != 62:

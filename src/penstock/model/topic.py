@@ -12,7 +12,10 @@ NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 """Where groups and their offsets are kept."""
 
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+"""Where transactional ids and their transactions are kept."""
+
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +53,11 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > TOPIC_NAME_LENGTH_MAX:
         raise InvalidTopic(
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{TOPIC_NAME_LENGTH_MAX}"
         )
     if not NAME_LEGAL.fullmatch(name):
         raise InvalidTopic(
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
         )
