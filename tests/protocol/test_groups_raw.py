@@ -129,7 +129,7 @@ def joined(wire: Wire, group: str, member_id: str = "") -> Any:
         JoinGroupRequest(
             version=3,
             group_id=group,
-            session_timeout_ms=10_000,
+            session_timeout_ms=60_000,
             rebalance_timeout_ms=10_000,
             member_id=member_id,
             protocol_type="consumer",
@@ -230,7 +230,13 @@ def tool(main_class: str, *arguments: str) -> str:
 
 
 def objects(printed: str) -> list[Any]:
-    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    """What a formatter wrote, one object after another and nothing between them."""
+    decoder, found, at = json.JSONDecoder(), [], printed.find("{")
+    while at >= 0:
+        one, at = decoder.raw_decode(printed, at)
+        found.append(one)
+        at = printed.find("{", at)
+    return found
 
 
 @pytest.mark.needs("kafka-jars")
