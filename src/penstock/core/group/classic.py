@@ -201,8 +201,12 @@ class ClassicGroup(Generations):
             self._prepare_rebalance(draft)
 
     def refused(self, draft: Draft) -> None:
-        """What this group came to could not be written: it has to form anew."""
-        if self.state is COMPLETING:
+        """What this group came to could not be written: it has to form anew, or is as it was before."""
+        if self._replaced is not None:
+            old, member_id = self._replaced
+            self._replaced = None
+            self._swap(member_id, old, draft)
+        elif self.state is COMPLETING:
             self._prepare_rebalance(draft)
 
     def resumed(self, draft: Draft) -> None:
@@ -389,19 +393,15 @@ class ClassicGroup(Generations):
         """
         led_by = self.roster.leader
         member = joining(command, member_id)
-        old = self.roster.replace(old_id, member)
+        old = self._swap(old_id, member, draft)
+        self._release(old, old_id, FencedInstanceId, draft)
         member.client_id, member.client_host = old.client_id, old.client_host
         member.assignment, member.join_ticket = old.assignment, ticket
-        self._release(old, old_id, FencedInstanceId, draft)
-        if old_id in self._unsynced:
-            self._unsynced.remove(old_id)
-            self._unsynced.add(member_id)
-        draft.let_sleep(SessionEnd(self.name, old_id))
-        self._extend(member, old.session_timeout_ms, draft)
         if self.state is not STABLE or self.roster.vote() != self.protocol:
             self._rebalance(draft)
             return
         member.join_ticket = None
+        self._replaced = old, member_id
         draft.remember(self.saved())
         if command.version >= SKIP_ASSIGNMENT_VERSION_MIN:
             leads = self.roster.leader == member_id
@@ -409,6 +409,17 @@ class ClassicGroup(Generations):
         else:
             # A leader that cannot be told to share out nothing is not told that it leads.
             draft.answer(ticket, self._generation_for(member, told=False, leader=led_by))
+
+    def _swap(self, old_id: str, member: Member, draft: Draft) -> Member:
+        """Put a static member in the place of another. It begins with a session as long as the other's."""
+        old = self.roster.replace(old_id, member)
+        if old_id in self._unsynced:
+            self._unsynced.remove(old_id)
+            self._unsynced.add(member.member_id)
+        draft.let_sleep(SessionEnd(self.name, old_id))
+        member.timer_ms = NO_TIMER
+        self._extend(member, old.session_timeout_ms, draft)
+        return old
 
     def _leave_one(self, leaving: LeavingMember, draft: Draft) -> LeftMember:
         error: Failure | None = None

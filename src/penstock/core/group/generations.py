@@ -59,6 +59,7 @@ class Generations:
         "_initial_left_ms",
         "_joined_meanwhile",
         "_pending",
+        "_replaced",
         "_unsynced",
         "generation",
         "name",
@@ -85,6 +86,8 @@ class Generations:
         """Ids that were given out and have not been used to join, with the time until which they can be."""
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their work."""
+        self._replaced: tuple[Member, str] | None = None
+        """A static member and the id that took its place, until that is written."""
         self._initial = False
         """The rebalance under way is the first of an empty group, which waits for more members to come."""
         self._initial_left_ms = 0
@@ -101,6 +104,7 @@ class Generations:
         if self.state is PREPARING:
             assert not saved.members, "what a group came to is not written while it forms"
             return
+        self._replaced = None
         known = self.roster
         leader = saved.leader if any(saved.leader == member.member_id for member in saved.members) else None
         self.roster = Roster(leader=leader)

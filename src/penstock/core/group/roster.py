@@ -192,13 +192,15 @@ class Roster:
     def replace(self, old_id: str, member: Member) -> Member:
         """Another instance of a static member takes its place, its lead included; the old one is returned."""
         assert member.group_instance_id is not None, "only static members are replaced"
-        led = self.leader == old_id
-        old = self._members.pop(old_id)
+        old = self._members[old_id]
         self._count(old, -1)
-        del self._static[member.group_instance_id]
-        if led:
+        self._members = {
+            (member if found is old else found).member_id: (member if found is old else found) for found in self
+        }
+        self._count(member, 1)
+        self._static[member.group_instance_id] = member.member_id
+        if self.leader == old_id:
             self.leader = member.member_id
-        self.add(member)
         return old
 
     def offer(self, member: Member, protocols: Protocols) -> None:
