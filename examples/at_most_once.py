@@ -1,0 +1,68 @@
+"""At most once: commit, then process. A crash can lose a message and never handles one twice.
+
+For work that must not be repeated and may be missed: a text message to a phone, a sample of a sensor.
+
+    penstock up
+    python examples/at_most_once.py --topic orders --group notify
+    python examples/at_most_once.py --bootstrap localhost:9092 --topic orders --group notify --ledger done.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from confluent_kafka import Consumer, Message
+
+
+def process(message: Message, ledger: str | None) -> None:
+    """The work itself; here one line per message, on the disk when it returns."""
+    line = (message.value() or b"").decode(errors="replace")
+    if ledger is None:
+        print(line, flush=True)
+        return
+    with open(ledger, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def run(consumer: Consumer, topic: str, ledger: str | None, count: int | None) -> None:
+    consumer.subscribe([topic])
+    done = 0
+    while count is None or done < count:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is not None:
+            raise SystemExit(str(message.error()))
+        # From here on this message is behind us, whatever happens: the commit is what counts.
+        consumer.commit(message, asynchronous=False)
+        process(message, ledger)
+        done += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
+    parser.add_argument("--ledger", help="a file to write to instead of the screen")
+    parser.add_argument("--count", type=int, help="end after so many messages")
+    given = parser.parse_args()
+    settings = {
+        "bootstrap.servers": given.bootstrap,
+        "group.id": given.group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings | ({"group.instance.id": given.instance} if given.instance else {}))
+    try:
+        run(consumer, given.topic, given.ledger, given.count)
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    main()
