@@ -1,5 +1,14 @@
 """python -m penstock.broker"""
 
-from penstock.broker.process import main
+import signal
 
-raise SystemExit(main())
+
+def run() -> int:
+    # Until the broker has a handler of its own, Ctrl-C ends the process at once and without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from penstock.broker.process import main
+
+    return main()
+
+
+raise SystemExit(run())

@@ -48,14 +48,14 @@ def up(
     where = data
     if where is None and config is None:
         where = DATA_DEFAULT
+    arguments = broker_arguments(listen, where, config, set_, insecure_listen)
     if where is not None:
         make_data_directory(where)
     if listen is not None or config is None:
-        check_port_free(listen or LISTEN_DEFAULT)
-        note(
-            f"penstock on {listen or LISTEN_DEFAULT}, data in {where or 'the configured directories'}; Ctrl-C stops it"
-        )
-    become_broker(broker_arguments(listen, where, config, set_, insecure_listen))
+        place = listen or LISTEN_DEFAULT
+        check_port_free(place)
+        note(f"starting on {place}, data in {where or 'the configured directories'}; Ctrl-C stops it")
+    become_broker(arguments)
 
 
 def broker(
