@@ -65,6 +65,11 @@ COMMANDS: dict[str, Entry] = {
     "group": Entry(
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
     ),
+    "txn": Entry(
+        module="penstock.cli.txn",
+        attribute="app",
+        summary="List and describe transactions; find those that hang, and abort them.",
+    ),
     "config": Entry(
         module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
     ),
