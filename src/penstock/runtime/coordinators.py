@@ -1,11 +1,12 @@
 """Every group's coordinator on this broker."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.image import ImageDelta, MetadataImage
+from penstock.core.controller.records import NO_CONFIGS
 from penstock.core.group.shard import GroupShard
 from penstock.model.clock import Chance, Clock
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
@@ -54,7 +55,7 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         return GroupCoordinator(
             partition,
             host,
-            GroupShard(self._config(), self._topics, self._member_id),
+            GroupShard(self._config(), self._topics, self._member_id, self._settings_of),
             clock=self._clock,
             timers=self._timers,
             threads=self._threads,
@@ -69,6 +70,9 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         gone = [name for topic_id, name in reader.topics.items() if self._topics.is_gone(name, topic_id)]
         if gone:
             coordinator.on_topics(gone)
+
+    def _settings_of(self, group: str) -> Mapping[str, str]:
+        return self._image.group_configs.get(group, NO_CONFIGS)
 
     def _member_id(self, prefix: str | None) -> str:
         """An id nobody has: a prefix and a random UUID as Java prints it, or without one as Kafka prints its own."""

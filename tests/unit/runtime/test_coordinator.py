@@ -358,6 +358,19 @@ def test_a_consumer_group_gets_its_partitions_from_here() -> None:
     with_groups(act)
 
 
+def test_a_group_has_settings_of_its_own() -> None:
+    async def act(groups: Groups) -> None:
+        groups.image.group_configs["g"] = {"consumer.heartbeat.interval.ms": "7000"}
+
+        own = await groups.answer(first_beat("m-1"))
+        common = await groups.answer(replace(first_beat("m-1"), group="other"))
+
+        assert own.heartbeat_interval_ms == 7000
+        assert common.heartbeat_interval_ms == groups.rig.config.group_consumer_heartbeat_interval_ms
+
+    with_groups(act)
+
+
 def first_beat(member: str) -> ConsumerHeartbeat:
     return ConsumerHeartbeat(
         group="g",

@@ -4,7 +4,7 @@ The shard finds the group that a command is for and lets it decide. Times are mi
 records hold them, of a clock that never goes back: the shell anchors a monotonic one.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
@@ -30,7 +30,7 @@ from penstock.core.group.commands import (
 from penstock.core.group.commits import commit, commit_in_txn, delete_offsets
 from penstock.core.group.consumer import CommitCheck, ConsumerGroup
 from penstock.core.group.consumer_events import JOINING_EPOCH, ConsumerEvent, ConsumerGroupMetadata
-from penstock.core.group.consumer_membership import ConsumerTimer
+from penstock.core.group.consumer_membership import ConsumerTimer, no_overrides
 from penstock.core.group.consumer_migration import ClassicAdopted, MigrationPolicy, check_upgrade, upgraded
 from penstock.core.group.consumer_replies import DescribedConsumerGroup
 from penstock.core.group.consumer_requests import refusal
@@ -80,9 +80,14 @@ class GroupShard:
         config: BrokerConfig,
         topics: TopicsView,
         choose_member_id: Callable[[str | None], str],
+        overrides: Callable[[str], Mapping[str, str]] = no_overrides,
     ) -> None:
-        """`choose_member_id` makes an id nobody has: a prefix, a dash and a random UUID; of None, an id alone."""
+        """`choose_member_id` makes an id nobody has: a prefix, a dash and a random UUID; of None, an id alone.
+
+        `overrides` gives the settings that a group has of its own.
+        """
         self.config = config
+        self._overrides = overrides
         self._topics = topics
         self._choose_member_id = choose_member_id
         self._groups: dict[str, ClassicGroup | ConsumerGroup | None] = {}
@@ -485,7 +490,7 @@ class GroupShard:
         return ClassicGroup(name, self.config, self._choose_member_id, state_ms=state_ms)
 
     def _new_consumer(self, name: str) -> ConsumerGroup:
-        return ConsumerGroup(name, self.config, self._topics, self._choose_member_id)
+        return ConsumerGroup(name, self.config, self._topics, self._choose_member_id, self._overrides)
 
 
 def failed(ticket: Ticket, error: BrokerError) -> Step:
