@@ -126,7 +126,10 @@ ADVICE: dict[int, str] = {
     40: ("The message names the setting, its value and what is allowed; docs/reference/configs.md has them all."),
     41: "Another broker is the controller. Clients look it up again by themselves.",
     42: ("The request contradicts itself; the message says how. With a known client, this is a bug worth a report."),
-    44: "A policy of the cluster forbids it; the message says which.",
+    44: (
+        "The message says what forbids it. Without one: the records of a topic that is only compacted cannot be "
+        "truncated, its cleanup.policy must contain delete."
+    ),
     45: (
         "The broker misses records of this producer in between: they were lost, or the log was truncated. The "
         "producer must fail the batch; idempotent clients bump their epoch and go on. Look for data loss before."

@@ -51,6 +51,11 @@ def note(text: str) -> None:
     print(f"{DIM}{text}{PLAIN}" if sys.stderr.isatty() else text, file=sys.stderr)
 
 
+def counted(count: int, noun: str) -> str:
+    """1 partition, 2 partitions."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def bytes_text(count: float) -> str:
     """1536 as 1.5 KiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

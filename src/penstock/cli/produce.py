@@ -17,7 +17,7 @@ from penstock.cli.failure import Failure
 from penstock.cli.formats import from_json_bytes, headers_from_json
 from penstock.cli.offsets import OffsetsParser
 from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, OutputOption, PropertyOption, connection
-from penstock.cli.output import note, progress, show_json
+from penstock.cli.output import counted, note, progress, show_json
 from penstock.client.positions import AtTime
 from penstock.client.records import Header
 from penstock.client.sender import Sender
@@ -247,4 +247,4 @@ def report(sender: Sender, topic: str, output: OutputFormat) -> None:
         for each in partitions
         if each["first"] >= 0
     )
-    note(f"sent {count} record{'s' if count != 1 else ''} to {topic}" + (f": partition {places}" if places else ""))
+    note(f"sent {counted(count, 'record')} to {topic}" + (f": partition {places}" if places else ""))

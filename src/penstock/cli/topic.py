@@ -19,7 +19,7 @@ from penstock.cli.options import (
     assignments,
     connection,
 )
-from penstock.cli.output import show_done, show_json, show_rows, show_table
+from penstock.cli.output import counted, show_done, show_json, show_rows, show_table
 from penstock.client.admin import Admin, Resource
 from penstock.client.positions import PositionRange
 from penstock.model.clock import SystemClock
@@ -59,7 +59,7 @@ def create(
     admin.create(topic, partitions=partitions or BROKER_DEFAULT, replicas=replicas or BROKER_DEFAULT, configs=settings)
     made = admin.described_when_led(topic)
     facts = {"topic": topic, "created": True, "id": made.topic_id, "partitions": len(made.partitions)}
-    show_done(output, f"created {topic} with {len(made.partitions)} partitions", facts)
+    show_done(output, f"created {topic} with {counted(len(made.partitions), 'partition')}", facts)
 
 
 @app.command("list")
@@ -103,7 +103,7 @@ def describe(
         partitions = [dict(zip(columns, row, strict=True)) for row in rows]
         show_json({"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions})
         return
-    print(f"{topic}  id {found.topic_id}  {len(rows)} partitions")
+    print(f"{topic}  id {found.topic_id}  {counted(len(rows), 'partition')}")
     for name, value in settings.items():
         print(f"  {name} = {value}")
     show_table(columns, rows)
@@ -136,7 +136,7 @@ def grow(
 ) -> None:
     """Give a topic more partitions. Keys move to other partitions from then on."""
     Admin(connection(bootstrap, properties)).grow(topic, to)
-    show_done(output, f"{topic} has {to} partitions", {"topic": topic, "partitions": to})
+    show_done(output, f"{topic} has {counted(to, 'partition')}", {"topic": topic, "partitions": to})
 
 
 @app.command()
@@ -176,7 +176,7 @@ def truncate(
     bounds = admin.bounds(topic, wanted, PositionRange(start=place).times())
     cuts = {index: held.offset_of(place) for index, held in bounds.items()}
     count = sum(cuts[index] - held.start for index, held in bounds.items())
-    confirm(f"delete {count} records of {topic}?", yes)
+    confirm(f"delete {counted(count, 'record')} of {topic}?", yes)
     starts = admin.truncate(topic, cuts)
     rows = [(index, bounds[index].start, start, start - bounds[index].start) for index, start in sorted(starts.items())]
     show_rows(output, ("partition", "start_before", "start", "deleted"), rows)
