@@ -1,7 +1,7 @@
 """What is not there, said as Kafka says it when it is not configured.
 
 ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50), features (57),
-brokers to unregister (64), transactions (65, 66). A client that asks learns that there is none, and of what.
+brokers to unregister (64). A client that asks learns that there is none, and of what.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from penstock.model.generated_errors import (
     InvalidUpdateVersion,
     ResourceNotFound,
     SecurityDisabled,
-    TransactionalIdNotFound,
 )
 from penstock.wire.api import (
     create_acls,
@@ -27,10 +26,8 @@ from penstock.wire.api import (
     delete_acls,
     describe_acls,
     describe_delegation_token,
-    describe_transactions,
     describe_user_scram_credentials,
     expire_delegation_token,
-    list_transactions,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
@@ -43,18 +40,6 @@ NO_TIME = -1
 REQUESTER_FROM = 3
 ANONYMOUS_TYPE = "User"
 ANONYMOUS_NAME = "ANONYMOUS"
-TRANSACTION_STATES = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
 
 
 class Absent:
@@ -77,8 +62,6 @@ class Absent:
             Api(key=50, versions=range(1), handle=self.describe_user_scram_credentials),
             Api(key=57, versions=range(3), handle=self.update_features),
             Api(key=64, versions=range(1), handle=self.unregister_broker),
-            Api(key=65, versions=range(1), handle=self.describe_transactions),
-            Api(key=66, versions=range(3), handle=self.list_transactions),
         )
 
     def describe_acls(self, context: RequestContext, request: describe_acls.Request) -> describe_acls.Response:
@@ -187,21 +170,3 @@ class Absent:
             error = BrokerIdNotRegistered.code
             message = f"Broker ID {request.broker_id} is not currently registered"
         return unregister_broker.Response(error_code=error, error_message=message)
-
-    def describe_transactions(
-        self, context: RequestContext, request: describe_transactions.Request
-    ) -> describe_transactions.Response:
-        return describe_transactions.Response(
-            transaction_states=[
-                describe_transactions.TransactionState(
-                    error_code=TransactionalIdNotFound.code, transactional_id=transactional_id
-                )
-                for transactional_id in request.transactional_ids
-            ]
-        )
-
-    def list_transactions(
-        self, context: RequestContext, request: list_transactions.Request
-    ) -> list_transactions.Response:
-        unknown = [state for state in request.state_filters if state not in TRANSACTION_STATES]
-        return list_transactions.Response(unknown_state_filters=unknown)

@@ -1,6 +1,7 @@
 """ApiVersions (18), v0 to v4: what this broker can be asked. The first request of every modern client.
 
-Names of client software (v3+) are checked as Kafka checks them. There are no finalized features to tell.
+Names of client software (v3+) are checked as Kafka checks them. Features tell clients which protocols of groups and of
+transactions they may use.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from collections.abc import Callable
 from penstock.api.registry import Api, RequestContext
 from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
 from penstock.wire.api import api_versions as gen
+
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""Each feature's level: the consumer protocol, and transactions that raise their producer's epoch each."""
+
+FEATURE_MIN = 0
+FEATURES_EPOCH = 1
+"""Clients believe the features of the greatest epoch; these never change."""
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -31,7 +39,18 @@ class ApiVersions:
         ):
             return gen.Response(error_code=InvalidRequest.code)
         context.connection.properties["software"] = f"{request.client_software_name} {request.client_software_version}"
-        return gen.Response(api_keys=self._rows())
+        return gen.Response(
+            api_keys=self._rows(),
+            supported_features=[
+                gen.SupportedFeatureKey(name=name, min_version=FEATURE_MIN, max_version=level)
+                for name, level in FEATURES.items()
+            ],
+            finalized_features_epoch=FEATURES_EPOCH,
+            finalized_features=[
+                gen.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                for name, level in FEATURES.items()
+            ],
+        )
 
     def unsupported(self) -> gen.Response:
         """The answer to a version from the future, in the oldest encoding: which versions of this request are known."""

@@ -1,8 +1,8 @@
 """FindCoordinator (10), every version: who looks after a group, a transaction or a share partition.
 
 A group is looked after by the leader of its partition of `__consumer_offsets`, which is made when the first group is
-looked for: the question then waits for it, as an error would only make every client ask again. Transactions and share
-partitions are this broker's own, as long as it is alone.
+looked for: the question then waits for it, as an error would only make every client ask again. Likewise a transactional
+id, in `__transaction_state`. Share partitions are this broker's own, as long as it is alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from penstock.cluster.live_config import LiveConfig
 from penstock.core.controller.records import BrokerEndpoint
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
-from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.runtime.coordinators import GroupCoordinators
+from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.wire.api import find_coordinator as gen
 
 GROUP = 0
@@ -37,11 +38,18 @@ class Coordinators:
     """Names the broker to ask, where clients of the asking listener find it."""
 
     def __init__(
-        self, *, controller: Controller, config: LiveConfig, groups: GroupCoordinators, internal: InternalTopics
+        self,
+        *,
+        controller: Controller,
+        config: LiveConfig,
+        groups: GroupCoordinators,
+        transactions: TxnCoordinators,
+        internal: InternalTopics,
     ) -> None:
         self._image = controller.image
         self._config = config
         self._groups = groups
+        self._transactions = transactions
         self._internal = internal
 
     def apis(self) -> tuple[Api, ...]:
@@ -50,14 +58,19 @@ class Coordinators:
     def find_coordinator(
         self, context: RequestContext, request: gen.Request
     ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
-        if request.key_type == GROUP and not self._internal.has_offsets():
+        if (request.key_type == GROUP and not self._internal.has_offsets()) or (
+            request.key_type == TRANSACTION and not self._internal.has_transactions()
+        ):
             return self._make_and_answer(context, request)
         return self._answer(context, request)
 
     async def _make_and_answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
         # Where it cannot be made, the answer says that there is no coordinator yet.
         with suppress(BrokerError):
-            await self._internal.ensure_offsets()
+            if request.key_type == GROUP:
+                await self._internal.ensure_offsets()
+            else:
+                await self._internal.ensure_transactions()
         return self._answer(context, request)
 
     def _answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
@@ -96,12 +109,12 @@ class Coordinators:
             raise InvalidRequest()
         if key_type == SHARE:
             check_share_key(key)
-        if key_type != GROUP:
             return self._config.current.broker_id
-        topic = self._image.topics.get(GROUP_OFFSETS_TOPIC)
+        coordinators = self._groups if key_type == GROUP else self._transactions
+        topic = self._image.topics.get(GROUP_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC)
         if topic is None:
             raise CoordinatorNotAvailable()
-        return topic.partitions[self._groups.partition_of(key)].leader
+        return topic.partitions[coordinators.partition_of(key)].leader
 
     def _place(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
         broker = self._image.brokers.get(broker_id)

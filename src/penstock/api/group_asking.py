@@ -1,20 +1,29 @@
-"""How a request gets to a group's coordinator, and its answer back: at once, or when it is there."""
+"""How a request gets to a coordinator, and its answer back: at once, or when it is there."""
 
 from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from penstock.core.group.commands import GroupCommand
-from penstock.core.group.step import Reply
+from penstock.core.step import Reply, Ticket
 from penstock.model.errors import BrokerError
 from penstock.net.reply import Pending
-from penstock.runtime.coordinator import GroupCoordinator
-from penstock.runtime.coordinator_shell import coordinator_error
+from penstock.runtime.coordinator_shell import Coordinator, Sink, coordinator_error
+
+C = TypeVar("C", contravariant=True)
+"""What a coordinator can be asked."""
 
 
-def ask(coordinator: GroupCoordinator, command: GroupCommand, answer: Callable[[Reply | BrokerError], Any]) -> Any:
+class Asked(Protocol[C]):
+    """A coordinator: of groups, or of transactions."""
+
+    def submit(self, command: C, sink: Sink) -> Ticket: ...
+
+    def abandon(self, ticket: Ticket) -> None: ...
+
+
+def ask(coordinator: Asked[C], command: C, answer: Callable[[Reply | BrokerError], Any]) -> Any:
     """The answer to a command, made from the coordinator's by `answer`, or what it will be in.
 
     Raises a `BrokerError` where the coordinator cannot be asked.
@@ -61,7 +70,7 @@ class Gathering:
 
 
 def when_committed(
-    coordinators: Sequence[GroupCoordinator], response: Any, failed: Callable[[BrokerError], Any]
+    coordinators: Sequence[Coordinator[Any]], response: Any, failed: Callable[[BrokerError], Any]
 ) -> Any:
     """An answer that tells what was read: it goes out when nothing it tells can be undone any more."""
     try:

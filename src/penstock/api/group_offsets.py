@@ -21,9 +21,15 @@ from penstock.core.group.commands import (
     DeleteOffsetsReply,
     Failure,
 )
+from penstock.core.group.shard import GroupShard
 from penstock.core.group.step import Reply
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import InvalidGroupId, UnknownTopicId, UnknownTopicOrPartition
+from penstock.model.generated_errors import (
+    InvalidGroupId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
 from penstock.runtime.coordinator import GroupCoordinator
@@ -142,7 +148,7 @@ class GroupOffsets:
         for group in wanted:
             try:
                 coordinator = self._coordinators.of(group.group_id)
-                groups.append(self._fetched(coordinator, group, version))
+                groups.append(self._fetched(coordinator, group, version, stable=request.require_stable))
                 asked.append(coordinator)
             except BrokerError as error:
                 groups.append(group_error(group, error, version))
@@ -153,14 +159,17 @@ class GroupOffsets:
         return when_committed(asked, fetch_response(groups, version), failed)
 
     def _fetched(
-        self, coordinator: GroupCoordinator, group: fetch_api.OffsetFetchRequestGroup, version: int
+        self, coordinator: GroupCoordinator, group: fetch_api.OffsetFetchRequestGroup, version: int, *, stable: bool
     ) -> fetch_api.OffsetFetchResponseGroup:
+        """A group's offsets; with `stable`, a partition that an open transaction may move has none to tell."""
         by_id = version >= IDS_FROM
         if group.topics is None:
             found = coordinator.shard().fetch_offsets(
                 group.group_id, member_id=group.member_id, member_epoch=group.member_epoch
             )
             topics = self._all_topics(found, by_id)
+            if stable:
+                hide_unsettled(coordinator.shard(), group.group_id, [(topic, topic.name) for topic in topics])
             return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
         known: list[tuple[fetch_api.OffsetFetchRequestTopics, str]] = []
         unknown: list[fetch_api.OffsetFetchResponseTopics] = []
@@ -191,6 +200,9 @@ class GroupOffsets:
             )
             for topic, name in known
         ]
+        if stable:
+            names = (name for _, name in known)
+            hide_unsettled(coordinator.shard(), group.group_id, list(zip(topics, names, strict=True)))
         return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
 
     def _all_topics(self, found: Iterable[CommittedOffset], by_id: bool) -> list[fetch_api.OffsetFetchResponseTopics]:
@@ -281,6 +293,20 @@ def fetched_partition(
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
     )
+
+
+def hide_unsettled(
+    shard: GroupShard, group: str, topics: Iterable[tuple[fetch_api.OffsetFetchResponseTopics, str]]
+) -> None:
+    """Whoever wants only what is settled is to ask again where an open transaction commits offsets."""
+    for topic, name in topics:
+        for at, partition in enumerate(topic.partitions):
+            if shard.unsettled(group, name, partition.partition_index):
+                topic.partitions[at] = fetch_api.OffsetFetchResponsePartitions(
+                    partition_index=partition.partition_index,
+                    committed_offset=NO_OFFSET,
+                    error_code=UnstableOffsetCommit.code,
+                )
 
 
 def fetch_topic_error(topic: fetch_api.OffsetFetchRequestTopics, code: int) -> fetch_api.OffsetFetchResponseTopics:

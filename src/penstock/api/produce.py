@@ -2,17 +2,21 @@
 
 v0 to v2 are advertised, because librdkafka takes their absence for a broker without compression, and refused, as their
 messages are of a format that is no longer stored. Each partition succeeds or fails by itself. With acks=0 there is no
-answer at all, so that a failure can only be told by closing the connection.
+answer at all, so that a failure can only be told by closing the connection. From version 12 on, the partitions of a
+transactional request are added to its transaction first.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, iscoroutine
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from penstock.api.registry import Api, RequestContext
+from penstock.api.txn_vouching import PRODUCE_ADDS_FROM, TxnVouching
 from penstock.core.quota import ClientQuotas
+from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
     InvalidRequiredAcks,
@@ -20,12 +24,13 @@ from penstock.model.generated_errors import (
     RequestTimedOut,
     UnknownTopicId,
 )
+from penstock.model.ids import TopicPartition
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Appended
-from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.partition_host import PartitionHost, Vouch
 from penstock.runtime.timers import Timers
 from penstock.wire.produce import (
     ProducedPartition,
@@ -34,6 +39,7 @@ from penstock.wire.produce import (
     decode_produce,
     encode_produce_response,
 )
+from penstock.wire.records import parse_batch_header
 
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
@@ -56,11 +62,14 @@ def encode(answer: ProduceAnswer, version: int) -> bytes | list[Buffer]:
 class Produce:
     """The write path."""
 
-    def __init__(self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas, traffic: TopicTraffic) -> None:
+    def __init__(
+        self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas, traffic: TopicTraffic, vouching: TxnVouching
+    ) -> None:
         self._hosts = hosts
         self._timers = timers
         self._quotas = quotas
         self._traffic = traffic
+        self._vouching = vouching
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -74,7 +83,9 @@ class Produce:
             ),
         )
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> Any:
+    def handle(self, context: RequestContext, request: ProduceRequest, vouch: Vouch | None = None) -> Any:
+        if request.transactional_id is not None and vouch is None:
+            return self._vouched(context, request, request.transactional_id)
         acks = request.acks
         if not -1 <= acks <= 1:
             return self._all_failed(request, InvalidRequiredAcks())
@@ -96,7 +107,7 @@ class Produce:
                 host: PartitionHost | None = None
                 try:
                     host = self._host(context, name, topic_id, index)
-                    appended = host.append(records, now_ms, acks_all=acks == -1, version=version)
+                    appended = host.append(records, now_ms, acks_all=acks == -1, version=version, vouch=vouch)
                     if not isinstance(appended, Appended):
                         unfinished.append((result, host, appended))
                         continue
@@ -119,6 +130,44 @@ class Produce:
         if unfinished:
             return self._finish(request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
+
+    def _vouched(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
+        """What a transactional producer wants written, once its partitions are part of the transaction."""
+        version = context.api_version
+        producer, partitions = self._to_add(context, request) if version >= PRODUCE_ADDS_FROM else (None, ())
+        if producer is None:
+            return self.handle(context, request, self._vouching.of_produce(transactional_id, version))
+
+        def write(refusal: BrokerError | None) -> Any:
+            return self.handle(context, request, self._vouching.of_produce(transactional_id, version, refusal))
+
+        outcome = self._vouching.add_then(transactional_id, *producer, partitions, write)
+        if iscoroutine(outcome):
+            # It goes on when the request's buffer is the connection's again.
+            request.topics = [
+                (name, topic_id, [(index, None if raw is None else memoryview(bytearray(raw))) for index, raw in parts])
+                for name, topic_id, parts in request.topics
+            ]
+        return outcome
+
+    def _to_add(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> tuple[tuple[int, int] | None, tuple[TopicPartition, ...]]:
+        """Producer id and epoch of a request, and its partitions that have nothing of the transaction yet."""
+        producer: tuple[int, int] | None = None
+        found: list[TopicPartition] = []
+        for name, topic_id, partitions in request.topics:
+            for index, records in partitions:
+                if records is None or len(records) < HEADER_BYTES:
+                    continue
+                header = parse_batch_header(records)
+                with suppress(BrokerError):
+                    host = self._host(context, name, topic_id, index)
+                    id_, epoch = header.producer_id, header.producer_epoch
+                    if header.attributes & TRANSACTIONAL_FLAG and not host.producers.is_open(id_, epoch):
+                        producer = producer or (id_, epoch)
+                        found.append(host.tp)
+        return producer, tuple(found)
 
     def _host(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> PartitionHost:
         if name is None:

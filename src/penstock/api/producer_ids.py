@@ -1,6 +1,7 @@
 """InitProducerId (22), v0 to v5: an identity for a producer that must not write anything twice.
 
-A producer without a transactional id gets a new one every time it asks. Transactional ids have no coordinator yet.
+A producer without a transactional id gets a new one every time it asks. One with a transactional id gets what its
+coordinator remembers, with an epoch that fences whoever had it before.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from penstock.api.group_asking import ask
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.core.step import Reply
+from penstock.core.txn.commands import InitProducer, ProducerInitialized
+from penstock.core.txn.old_clients import FENCED_FROM_INIT, told_to
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
+from penstock.model.generated_errors import InvalidRequest
+from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.wire.api import init_producer_id as gen
 
 UNSAID = -1
@@ -20,19 +26,20 @@ UNSAID = -1
 class ProducerIdentities:
     """Hands out producer ids."""
 
-    def __init__(self, *, producer_ids: ProducerIds) -> None:
+    def __init__(self, *, producer_ids: ProducerIds, coordinators: TxnCoordinators) -> None:
         self._producer_ids = producer_ids
+        self._coordinators = coordinators
 
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=22, versions=range(6), handle=self.init_producer_id),)
 
-    def init_producer_id(
-        self, context: RequestContext, request: gen.Request
-    ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
+    def init_producer_id(self, context: RequestContext, request: gen.Request) -> Any | Coroutine[Any, Any, Any]:
         if request.transactional_id == "" or (request.producer_id == UNSAID) != (request.producer_epoch == UNSAID):
             return failed(InvalidRequest())
         if request.transactional_id is not None:
-            return failed(CoordinatorNotAvailable())
+            return (
+                self._init(context, request) if self._producer_ids.stocked else self._stock_and_init(context, request)
+            )
         producer_id = self._producer_ids.next_at_hand()
         return self._await_id() if producer_id is None else gen.Response(producer_id=producer_id)
 
@@ -41,6 +48,34 @@ class ProducerIdentities:
             return gen.Response(producer_id=await self._producer_ids.next())
         except BrokerError as error:
             return failed(error)
+
+    async def _stock_and_init(self, context: RequestContext, request: gen.Request) -> Any:
+        try:
+            await self._producer_ids.stock()
+        except BrokerError as error:
+            return failed(error)
+        return self._init(context, request)
+
+    def _init(self, context: RequestContext, request: gen.Request) -> Any:
+        """Of a transactional producer: there is an id at hand, should a new one be needed."""
+
+        def answer(reply: Reply | BrokerError) -> gen.Response:
+            if isinstance(reply, BrokerError):
+                return failed(told_to(reply, context.api_version, FENCED_FROM_INIT))
+            assert isinstance(reply, ProducerInitialized), f"an answer to a producer: {reply!r}"
+            return gen.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
+
+        assert request.transactional_id is not None, "a producer without transactions"
+        command = InitProducer(
+            transactional_id=request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            producer_id=request.producer_id,
+            epoch=request.producer_epoch,
+        )
+        try:
+            return ask(self._coordinators.of(command.transactional_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
 
 
 def failed(error: BrokerError) -> gen.Response:

@@ -32,6 +32,9 @@ from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
 from penstock.api.topics_replicas import TopicsReplicas
+from penstock.api.transactions import Transactions
+from penstock.api.txn_admin import TxnAdmin
+from penstock.api.txn_vouching import TxnVouching
 from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
@@ -63,6 +66,8 @@ from penstock.runtime.hosts import Hosts
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.moving import Moving
 from penstock.runtime.timers import Timers
+from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.runtime.txn_markers import MarkerLog
 from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk
@@ -243,8 +248,24 @@ class Broker:
             threads=self._threads,
             log=self._log.bind(part="groups"),
         )
+        producer_ids = ProducerIds(self._controller)
+        markers = MarkerLog(hosts=hosts, groups=groups, clock=self._clock)
+        transactions = TxnCoordinators(
+            hosts=hosts,
+            logs=self._logs,
+            image=self._catalog.image,
+            config=lambda: self._live.current,
+            clock=self._clock,
+            timers=timers,
+            threads=self._threads,
+            log=self._log.bind(part="transactions"),
+            markers=markers,
+            take_producer_id=producer_ids.next_at_hand,
+        )
         groups.start()
+        transactions.start()
         self._catalog.listen(groups.follow)
+        self._catalog.listen(transactions.follow)
         self._catalog.listen(self._follow_traffic)
         self._catalog.listen(self._follow_quotas)
         self._follow_quotas(self._catalog.everything())
@@ -252,8 +273,37 @@ class Broker:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._chance.below)
         fetches = Fetches(hosts=hosts, sessions=sessions, timers=timers)
         api_versions = ApiVersions(lambda: registry.advertised())
+        vouching = TxnVouching(
+            coordinators=transactions, enabled=lambda: self._live.current.transaction_partition_verification_enable
+        )
+        internal = InternalTopics(controller=self._controller, config=lambda: self._live.current)
+        transactional: tuple[Any, ...] = (
+            Produce(hosts=hosts, timers=timers, quotas=self._quotas, traffic=self._traffic, vouching=vouching),
+            Transactions(
+                coordinators=transactions,
+                groups=groups,
+                vouching=vouching,
+                image=self._catalog.image,
+                internal=internal,
+                producer_ids=producer_ids,
+            ),
+            TxnAdmin(coordinators=transactions, markers=markers),
+            ProducerIdentities(producer_ids=producer_ids, coordinators=transactions),
+            Coordinators(
+                controller=self._controller,
+                config=self._live,
+                groups=groups,
+                transactions=transactions,
+                internal=internal,
+            ),
+            api_versions,
+        )
         registry = Registry(
-            (*self._apis(loop, hosts, fetches, timers, moving, groups), *api_versions.apis()), self._requests
+            (
+                *self._apis(loop, hosts, fetches, moving, groups),
+                *(api for family in transactional for api in family.apis()),
+            ),
+            self._requests,
         )
         self._dispatcher = Dispatcher(
             registry=registry,
@@ -275,10 +325,11 @@ class Broker:
         )
         try:
             await self._observe(observed)
-            background = (maintenance.run(), moving.run(), groups.run(), self._lag.run())
+            background = (maintenance.run(), moving.run(), groups.run(), transactions.run(), self._lag.run())
             await self._serve_until(stop, listeners, background)
         finally:
             await observed.stop()
+            transactions.close()
             groups.close()
             timers.close()
             hosts.close()
@@ -303,14 +354,11 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         hosts: Hosts,
         fetches: Fetches,
-        timers: Timers,
         moving: Moving,
         groups: GroupCoordinators,
     ) -> tuple[Api, ...]:
         controller, live = self._controller, self._live
-        internal = InternalTopics(controller=controller, config=lambda: live.current)
         families: tuple[Any, ...] = (
-            Produce(hosts=hosts, timers=timers, quotas=self._quotas, traffic=self._traffic),
             Fetch(
                 fetches=fetches,
                 threads=self._threads,
@@ -326,11 +374,9 @@ class Broker:
             TopicsRecords(hosts=hosts),
             TopicsReplicas(controller=controller),
             Configs(controller=controller, config=live),
-            Coordinators(controller=controller, config=live, groups=groups, internal=internal),
             Groups(coordinators=groups),
             GroupOffsets(coordinators=groups, image=self._catalog.image),
             ConsumerGroups(coordinators=groups, config=live),
-            ProducerIdentities(producer_ids=ProducerIds(controller)),
             QuotaApis(controller=controller),
             LogDirs(moving=moving, store=self._logs),
             Absent(controller=controller),

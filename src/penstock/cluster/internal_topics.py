@@ -8,7 +8,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.core.controller.topics import NewTopic
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import TopicAlreadyExists
-from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 
 class InternalTopics:
@@ -23,12 +23,23 @@ class InternalTopics:
         """Whether there is a place for groups already."""
         return GROUP_OFFSETS_TOPIC in self._controller.image.topics
 
+    def has_transactions(self) -> bool:
+        """Whether there is a place for transactional ids already."""
+        return TRANSACTION_STATE_TOPIC in self._controller.image.topics
+
     async def ensure_offsets(self) -> None:
         """Make `__consumer_offsets`, unless it is there; raises a `BrokerError` where it cannot be made."""
+        await self._ensure(self._offsets())
+
+    async def ensure_transactions(self) -> None:
+        """Make `__transaction_state`, unless it is there; raises a `BrokerError` where it cannot be made."""
+        await self._ensure(self._transactions())
+
+    async def _ensure(self, wanted: NewTopic) -> None:
         async with self._turn:
-            if self.has_offsets():
+            if wanted.name in self._controller.image.topics:
                 return
-            [outcome] = await self._controller.create_topics([self._offsets()])
+            [outcome] = await self._controller.create_topics([wanted])
             if isinstance(outcome, BrokerError) and not isinstance(outcome, TopicAlreadyExists):
                 raise outcome
 
@@ -43,5 +54,22 @@ class InternalTopics:
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
+
+    def _transactions(self) -> NewTopic:
+        config = self._config()
+        brokers = max(len(self._controller.image.brokers), 1)
+        replicas = min(config.transaction_state_log_replication_factor, brokers)
+        return NewTopic(
+            name=TRANSACTION_STATE_TOPIC,
+            partitions=config.transaction_state_log_num_partitions,
+            replication_factor=replicas,
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, replicas))),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
             ),
         )

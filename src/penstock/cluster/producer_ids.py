@@ -8,15 +8,29 @@ class ProducerIds:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._block = iter(range(0))
+        self._block = range(0)
 
     def next_at_hand(self) -> int | None:
         """The next id, or None when the block is used up: then `await next()`."""
-        return next(self._block, None)
+        block = self._block
+        if not block:
+            return None
+        self._block = block[1:]
+        return block[0]
+
+    @property
+    def stocked(self) -> bool:
+        """Whether there is one at hand."""
+        return bool(self._block)
+
+    async def stock(self) -> None:
+        """See to it that there is one at hand, for as long as nobody else takes it."""
+        while not self._block:
+            # Two callers may each claim a block here; the ids of one are then never used, which costs nothing.
+            self._block = await self._controller.claim_producer_ids()
 
     async def next(self) -> int:
         """The next id, from a new block where needed."""
-        while (producer_id := next(self._block, None)) is None:
-            # Two callers may each claim a block here; the ids of one are then never used, which costs nothing.
-            self._block = iter(await self._controller.claim_producer_ids())
+        while (producer_id := self.next_at_hand()) is None:
+            await self.stock()
         return producer_id

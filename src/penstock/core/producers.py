@@ -203,12 +203,29 @@ class ProducerTable:
         entry = entries[producer_id] = ProducerEntry(epoch)
         return entry
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Refuse the marker of a coordinator, or for a producer epoch, that has been replaced."""
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction that this producer began at this epoch is open here."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Refuse a coordinator's write for a producer that has been replaced; it has no sequence to check."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps: bool = False) -> None:
+        """Refuse the marker of a coordinator, or for a producer epoch, that has been replaced.
+
+        `bumps` is a marker of transaction version 2: its epoch is one more than that of the records, so one that has
+        the epoch of an open transaction is a late one of the transaction before.
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch:
+        if epoch < entry.epoch or (bumps and epoch == entry.epoch and entry.txn_first_offset >= 0):
             raise InvalidProducerEpoch(
                 f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
             )

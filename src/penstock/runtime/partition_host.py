@@ -30,7 +30,6 @@ from penstock.model.batch import (
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CorruptMessage,
-    InvalidTxnState,
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
@@ -63,7 +62,12 @@ from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
+Vouch = Callable[[TopicPartition, int, int], None]
+"""Raises where a producer's transaction, of this id and epoch, does not cover a partition."""
+
 VERSION_NEWEST = 13
+BUMPING_VERSION = 2
+"""From this version of transactions on, a marker has an epoch that is one more than that of the records it ends."""
 FLUSH_NEVER = 2**63
 unpack_header = HEADER.unpack_from
 make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
@@ -151,13 +155,15 @@ class PartitionHost:
         *,
         acks_all: bool = False,
         internal: bool = False,
-        transactional_id: str | None = None,
+        vouch: Vouch | None = None,
         version: int = VERSION_NEWEST,
+        transaction_version: int = 0,
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """Append the one batch that `records` is, or raise why not. Offsets are written into `records` itself.
 
         A batch that must be compressed anew or opened, and is large, is worked at off the loop: then the answer is to
-        be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch.
+        be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch, for
+        whose markers `transaction_version` counts; a client's transactional batch needs somebody to `vouch` for it.
         """
         state = self.state
         if not state.leads:
@@ -198,39 +204,53 @@ class PartitionHost:
                     and max_time - now_ms <= rules.after_max_ms
                 ):
                     return self._store(records, header, now_ms)
-        return self._append_screened(one_batch(records, version), now_ms, internal, transactional_id)
+        if internal:
+            return self._append_own(records, now_ms, transaction_version)
+        return self._append_screened(one_batch(records, version), now_ms, vouch)
+
+    def _append_own(self, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
+        """A coordinator's batch: never too heavy, and never its own duplicate."""
+        try:
+            sound, header = screen(batch, self._rules, now_ms, self.tp, internal=True)
+        except BrokerError as error:
+            raise self._placed(error)
+        if header.attributes & CONTROL_FLAG:
+            return self._store_marker(sound, header, now_ms, transaction_version)
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        return self._store(sound, header, now_ms, internal=True)
 
     def _append_screened(
-        self, batch: memoryview, now_ms: int, internal: bool, transactional_id: str | None
+        self, batch: memoryview, now_ms: int, vouch: Vouch | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """The path of batches that need more than the common checks, or that fail them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
-        if attributes & TRANSACTIONAL_FLAG and transactional_id is None and not internal:
+        if attributes & TRANSACTIONAL_FLAG and vouch is None:
             raise TransactionalIdAuthorizationFailed()
         # What is worked at later is copied now: the request's buffer is the connection's.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
-            return self._append_later(memoryview(bytearray(batch)), now_ms, internal)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, vouch)
         try:
             sound, header = screen(
-                batch, self._rules, now_ms, self.tp, internal=internal, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
+                batch, self._rules, now_ms, self.tp, internal=False, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
             )
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
-            return self._append_later(memoryview(bytearray(batch)), now_ms, internal)
-        return self._store(sound, header, now_ms, internal=internal)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, vouch)
+        return self._store(sound, header, now_ms, vouch=vouch)
 
-    async def _append_later(self, copied: memoryview, now_ms: int, internal: bool) -> Appended:
+    async def _append_later(self, copied: memoryview, now_ms: int, vouch: Vouch | None) -> Appended:
         rules, tp = self._rules, self.tp
         try:
             sound, header = await get_running_loop().run_in_executor(
-                self._threads, lambda: screen(copied, rules, now_ms, tp, internal=internal)
+                self._threads, lambda: screen(copied, rules, now_ms, tp, internal=False)
             )
         except BrokerError as error:
             raise self._placed(error)
         if not self.state.leads:
             raise self._refusal()
-        return self._store(sound, header, now_ms, internal=internal)
+        return self._store(sound, header, now_ms, vouch=vouch)
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Say where the log begins that refuses a batch; for a batch too large or damaged, Kafka does not."""
@@ -238,7 +258,14 @@ class PartitionHost:
             error.log_start = self.state.log_start
         return error
 
-    def _store(self, batch: memoryview, header: BatchHeader, now_ms: int, internal: bool = False) -> Appended:
+    def _store(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        internal: bool = False,
+        vouch: Vouch | None = None,
+    ) -> Appended:
         """Append a batch that is fit to be stored, unless its producer's state says otherwise."""
         if batch.readonly:
             batch = memoryview(bytearray(batch))
@@ -246,8 +273,6 @@ class PartitionHost:
         producers = self.producers
         _, _, _, _, _, attributes, last, _, max_time, producer_id, epoch, sequence, _ = header
         if producer_id >= 0:
-            if attributes & CONTROL_FLAG:
-                return self._store_marker(batch, header, now_ms)
             transactional = attributes & TRANSACTIONAL_FLAG != 0
             if not internal:
                 try:
@@ -257,8 +282,8 @@ class PartitionHost:
                 if duplicate is not None:
                     base, last, timestamp = duplicate
                     return Appended(base, timestamp, state.log_start, last + 1)
-                if transactional:
-                    self._check_ongoing(producer_id)
+                if transactional and not producers.is_open(producer_id, epoch):
+                    self._check_ongoing(producer_id, epoch, vouch)
             base = self.log.append(batch, header, state.leader_epoch)
             producers.record(producer_id, epoch, sequence, last, transactional, base, max_time, now_ms)
         else:
@@ -283,18 +308,21 @@ class PartitionHost:
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, state.log_start, end)
 
-    def _check_ongoing(self, producer_id: int) -> None:
-        """A transaction's first batch here is taken only from whom the coordinator vouches for."""
-        entry = self.producers.get(producer_id)
-        if entry is None or entry.txn_first_offset < 0:
-            raise self._placed(InvalidTxnState("Record was not part of an ongoing transaction"))
+    def _check_ongoing(self, producer_id: int, epoch: int, vouch: Vouch | None) -> None:
+        """A transaction's first batch here is taken only from whom the coordinator vouches for, as of now."""
+        assert vouch is not None, f"{self.tp}: a transactional batch of {producer_id} that nobody vouches for"
+        try:
+            vouch(self.tp, producer_id, epoch)
+        except BrokerError as error:
+            raise self._placed(error)
 
-    def _store_marker(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def _store_marker(self, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int) -> Appended:
         """Append what ends a producer's transaction, and note it where readers will look when it was aborted."""
         state = self.state
         kind, coordinator_epoch = parse_marker(decode_records(batch)[0])
         producer_id, epoch = header.producer_id, header.producer_epoch
-        self.producers.check_marker(producer_id, epoch, coordinator_epoch)
+        bumps = transaction_version >= BUMPING_VERSION
+        self.producers.check_marker(producer_id, epoch, coordinator_epoch, bumps=bumps)
         aborted = self.aborted()
         base = self.log.append(batch, header, state.leader_epoch)
         completed = self.producers.record_marker(

@@ -27,6 +27,9 @@ from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
 from penstock.api.topics_replicas import TopicsReplicas
+from penstock.api.transactions import Transactions
+from penstock.api.txn_admin import TxnAdmin
+from penstock.api.txn_vouching import TxnVouching
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
 from penstock.cluster.embedded import EmbeddedStore
@@ -44,6 +47,8 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.moving import Moving
 from penstock.runtime.timers import Timers
+from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.runtime.txn_markers import MarkerLog
 from penstock.runtime.wakes import Wakes
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -67,6 +72,8 @@ class World:
     sockets: tuple[socket.socket, socket.socket]
     threads: ThreadPoolExecutor
     groups: GroupCoordinators
+    transactions: TxnCoordinators
+    producer_ids: ProducerIds
     timers: Timers
     loading: asyncio.Task[None]
     apis: dict[int, Api] = field(default_factory=dict)
@@ -114,8 +121,23 @@ class World:
             threads=threads,
             log=logger("test"),
         )
+        producer_ids = ProducerIds(controller)
+        transactions = TxnCoordinators(
+            hosts=hosts,
+            logs=logs,
+            image=catalog.image,
+            config=lambda: live.current,
+            clock=SystemClock(),
+            timers=timers,
+            threads=threads,
+            log=logger("test"),
+            markers=MarkerLog(hosts=hosts, groups=groups, clock=SystemClock()),
+            take_producer_id=producer_ids.next_at_hand,
+        )
         groups.start()
+        transactions.start()
         catalog.listen(groups.follow)
+        catalog.listen(transactions.follow)
         sockets = socket.socketpair()
         world = cls(
             store=store,
@@ -128,6 +150,8 @@ class World:
             sockets=sockets,
             threads=threads,
             groups=groups,
+            transactions=transactions,
+            producer_ids=producer_ids,
             timers=timers,
             loading=asyncio.create_task(groups.run()),
         )
@@ -139,6 +163,9 @@ class World:
             hosts=self.hosts, store=self.logs, chance=SystemChance(), threads=self.threads, log=logger("test")
         )
 
+    def internal(self) -> InternalTopics:
+        return InternalTopics(controller=self.controller, config=lambda: self.live.current)
+
     def families(self) -> tuple[Any, ...]:
         known = {"controller": self.controller, "config": self.live}
         return (
@@ -149,12 +176,25 @@ class World:
             Coordinators(
                 **known,
                 groups=self.groups,
-                internal=InternalTopics(controller=self.controller, config=lambda: self.live.current),
+                transactions=self.transactions,
+                internal=self.internal(),
+            ),
+            Transactions(
+                coordinators=self.transactions,
+                groups=self.groups,
+                vouching=TxnVouching(coordinators=self.transactions, enabled=lambda: True),
+                image=self.catalog.image,
+                internal=self.internal(),
+                producer_ids=self.producer_ids,
+            ),
+            TxnAdmin(
+                coordinators=self.transactions,
+                markers=MarkerLog(hosts=self.hosts, groups=self.groups, clock=SystemClock()),
             ),
             Groups(coordinators=self.groups),
             GroupOffsets(coordinators=self.groups, image=self.catalog.image),
             ConsumerGroups(coordinators=self.groups, config=self.live),
-            ProducerIdentities(producer_ids=ProducerIds(self.controller)),
+            ProducerIdentities(producer_ids=self.producer_ids, coordinators=self.transactions),
             ClientQuotas(controller=self.controller),
             TopicsReplicas(controller=self.controller),
             TopicsRecords(hosts=self.hosts),
@@ -185,6 +225,7 @@ class World:
     async def stop(self) -> None:
         self.loading.cancel()
         await asyncio.wait([self.loading])
+        self.transactions.close()
         self.groups.close()
         self.timers.close()
         self.hosts.close()

@@ -11,15 +11,14 @@ from api_world import World, in_world
 
 from penstock.model.generated_errors import (
     BrokerIdNotRegistered,
-    CoordinatorNotAvailable,
     DelegationTokenRequestNotAllowed,
     DuplicateResource,
     IllegalSaslState,
     InvalidRequest,
     InvalidUpdateVersion,
+    NotCoordinator,
     ResourceNotFound,
     SecurityDisabled,
-    TransactionalIdNotFound,
 )
 from penstock.wire.api import (
     create_acls,
@@ -102,7 +101,7 @@ def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> N
         ({"transactional_id": ""}, InvalidRequest),
         ({"transactional_id": None, "producer_id": 7}, InvalidRequest),
         ({"transactional_id": None, "producer_epoch": 7}, InvalidRequest),
-        ({"transactional_id": "t"}, CoordinatorNotAvailable),
+        ({"transactional_id": "t"}, NotCoordinator),
     ],
 )
 def test_an_identity_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], error: Any) -> None:
@@ -157,7 +156,7 @@ def test_credentials_features_and_transactions_asked_for_by_name_are_not_found(t
         assert features.error_code == InvalidUpdateVersion.code
         assert "for feature f. Local controller 1 does not support this feature." in features.error_message
         transactions = await world.ask(65, describe_transactions.Request(transactional_ids=["t"]))
-        assert transactions.transaction_states[0].error_code == TransactionalIdNotFound.code
+        assert transactions.transaction_states[0].error_code == NotCoordinator.code
         filters = ["Ongoing", "Nonsense"]
         listed = await world.ask(66, list_transactions.Request(state_filters=filters))
         assert listed.unknown_state_filters == ["Nonsense"]

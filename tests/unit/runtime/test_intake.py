@@ -22,6 +22,7 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
+from penstock.model.ids import TopicPartition
 from penstock.runtime.outcomes import Appended
 from penstock.wire import compression
 from penstock.wire.records import Record, build_batch, crc_of, parse_batch_header
@@ -365,7 +366,11 @@ def test_a_batch_in_bytes_that_cannot_be_written_is_copied() -> None:
 def test_transactional_batches_need_a_transaction() -> None:
     data = changed(batch(b"a", producer_id=3), attributes=TRANSACTIONAL_FLAG)
     refused(data, TransactionalIdAuthorizationFailed)
-    refused(data, InvalidTxnState, transactional_id="t")
+
+    def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        raise InvalidTxnState
+
+    refused(data, InvalidTxnState, vouch=nobody)
 
 
 @settings(max_examples=300, deadline=None)

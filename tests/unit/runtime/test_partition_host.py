@@ -14,6 +14,7 @@ from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
+    InvalidTxnState,
     KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -22,6 +23,7 @@ from penstock.model.generated_errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from penstock.model.ids import TopicPartition
 from penstock.model.topic import PartitionState
 from penstock.runtime.partition_host import PartitionHost
 from penstock.wire.records import RecordBatchBuilder, build_marker
@@ -44,6 +46,11 @@ def marker(*, commit: bool, producer_id: int = 5, epoch: int = 0, coordinator: i
         coordinator_epoch=coordinator,
         timestamp_ms=NOW_MS,
     )
+
+
+def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+    """Vouches for no one."""
+    raise InvalidTxnState
 
 
 def begin(rig: Rig, host: PartitionHost, *texts: bytes, **kw: Any) -> None:
@@ -217,11 +224,56 @@ def test_transactions_are_found_again_after_a_crash() -> None:
     aborted = host.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
-    again.append(host, transactional(b"c", sequence=2), transactional_id="t")
+    again.append(host, transactional(b"c", sequence=2), vouch=nobody)
     with pytest.raises(TransactionCoordinatorFenced):
         again.append(host, marker(commit=True, coordinator=-1), internal=True)
     again.append(host, marker(commit=True, coordinator=1), internal=True)
     assert host.state.last_stable == 5
+
+
+def test_a_batch_that_begins_a_transaction_is_vouched_for_once_and_by_epoch() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    asked: list[tuple[TopicPartition, int, int]] = []
+
+    def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        asked.append((tp, producer_id, epoch))
+
+    rig.append(host, transactional(b"a"), vouch=vouch)
+    rig.append(host, transactional(b"b", sequence=1), vouch=nobody)
+    with pytest.raises(InvalidTxnState):
+        rig.append(host, transactional(b"c", epoch=1), vouch=nobody)
+
+    assert asked == [(host.tp, 5, 0)]
+    assert (host.state.log_end, host.state.last_stable) == (2, 0)
+
+
+def test_a_late_marker_of_version_two_does_not_end_the_next_transaction() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    begin(rig, host, b"a", epoch=0)
+    ends = {"internal": True, "transaction_version": 2}
+    rig.append(host, marker(commit=True, epoch=1), **ends)
+    rig.append(host, marker(commit=True, epoch=1), **ends)
+    begin(rig, host, b"b", epoch=1)
+
+    with pytest.raises(InvalidProducerEpoch):
+        rig.append(host, marker(commit=True, epoch=1), **ends)
+    assert host.state.last_stable == 3
+
+    rig.append(host, marker(commit=True, epoch=2), **ends)
+    assert host.state.last_stable == 5
+
+
+def test_offsets_of_a_producer_that_was_replaced_are_refused() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    begin(rig, host, b"a", epoch=0, sequence=-1)
+    rig.append(host, marker(commit=False, epoch=1), internal=True, transaction_version=2)
+
+    with pytest.raises(InvalidProducerEpoch):
+        begin(rig, host, b"b", epoch=0, sequence=-1)
+    assert host.state.last_stable == host.state.log_end == 2
 
 
 def test_deleting_records_moves_the_start_and_never_beyond_what_is_committed() -> None:

@@ -1,0 +1,340 @@
+"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26) and TxnOffsetCommit (28), every version.
+
+Up to version 3 of the first a client names the partitions of its own transaction; from version 4 on a broker asks for
+many. Clients with transaction version 2 do neither: their records and their offsets add what they are written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from penstock.api.group_asking import Gathering, ask
+from penstock.api.registry import Api, RequestContext
+from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
+from penstock.cluster.internal_topics import InternalTopics
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.core.controller.image import MetadataImage
+from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
+from penstock.core.step import Reply
+from penstock.core.txn.commands import (
+    AddPartitions,
+    EndTransaction,
+    PartitionsVerified,
+    TransactionEnded,
+    VerifyPartitions,
+)
+from penstock.core.txn.old_clients import FENCED_FROM, told_to
+from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    OperationNotAttempted,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from penstock.model.ids import TopicPartition
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.wire.api import add_offsets_to_txn as offsets_api
+from penstock.wire.api import add_partitions_to_txn as add_api
+from penstock.wire.api import end_txn as end_api
+from penstock.wire.api import txn_offset_commit as commit_api
+
+BATCHED_FROM = 4
+"""The first version of AddPartitionsToTxn that brokers send."""
+END_BUMPS_FROM = 5
+"""The first version of EndTxn whose client goes on with a new epoch."""
+LOADING_FROM = 2
+"""The first version of TxnOffsetCommit whose clients know that a coordinator may be loading."""
+
+
+class Transactions:
+    """Hands what producers want of their transactions to the coordinators."""
+
+    def __init__(
+        self,
+        *,
+        coordinators: TxnCoordinators,
+        groups: GroupCoordinators,
+        vouching: TxnVouching,
+        image: MetadataImage,
+        internal: InternalTopics,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self._coordinators = coordinators
+        self._groups = groups
+        self._vouching = vouching
+        self._image = image
+        self._internal = internal
+        self._producer_ids = producer_ids
+
+    def apis(self) -> tuple[Api, ...]:
+        return (
+            Api(key=24, versions=range(6), handle=self.add_partitions),
+            Api(key=25, versions=range(5), handle=self.add_offsets),
+            Api(key=26, versions=range(6), handle=self.end),
+            Api(key=28, versions=range(6), handle=self.commit_offsets),
+        )
+
+    # Adding partitions
+
+    def add_partitions(self, context: RequestContext, request: add_api.Request) -> Any:
+        if context.api_version >= BATCHED_FROM:
+            return self._add_batched(request)
+        topics = request.v3_and_below_topics
+        partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+        missing = {tp for tp in partitions if not self._exists(tp)}
+
+        def answer(reply: Reply | BrokerError) -> add_api.Response:
+            code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
+            codes = {tp: UnknownTopicOrPartition.code if tp in missing else code for tp in partitions}
+            return add_api.Response(results_by_topic_v3_and_below=topic_results(codes))
+
+        if missing:
+            return answer(OperationNotAttempted())
+        command = AddPartitions(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            epoch=request.v3_and_below_producer_epoch,
+            partitions=tuple(partitions),
+            transaction_version=FIRST_VERSION,
+        )
+        try:
+            return ask(self._coordinators.of(command.transactional_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+    def _add_batched(self, request: add_api.Request) -> Any:
+        results: list[add_api.AddPartitionsToTxnResult] = []
+
+        def finish() -> add_api.Response:
+            return add_api.Response(results_by_transaction=results)
+
+        gathering = Gathering(len(request.transactions), finish)
+        for transaction in request.transactions:
+            result = add_api.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
+            results.append(result)
+            self._add_one(transaction, result, gathering)
+        return gathering.outcome()
+
+    def _add_one(
+        self,
+        transaction: add_api.AddPartitionsToTxnTransaction,
+        result: add_api.AddPartitionsToTxnResult,
+        gathering: Gathering,
+    ) -> None:
+        partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+        unknown = {tp for tp in partitions if not self._exists(tp)}
+
+        def take(reply: Reply | BrokerError) -> None:
+            code = reply.code if isinstance(reply, BrokerError) else 0
+            missing = reply.missing if isinstance(reply, PartitionsVerified) else ()
+            codes = {tp: TransactionAbortable.code if tp in missing else code for tp in partitions}
+            codes.update(dict.fromkeys(unknown, UnknownTopicOrPartition.code))
+            result.topic_results = topic_results(codes)
+            gathering.arrived()
+
+        if unknown:
+            take(OperationNotAttempted())
+            return
+        producer: dict[str, Any] = {
+            "transactional_id": transaction.transactional_id,
+            "producer_id": transaction.producer_id,
+            "epoch": transaction.producer_epoch,
+            "partitions": tuple(partitions),
+        }
+        try:
+            coordinator = self._coordinators.of(transaction.transactional_id)
+            if transaction.verify_only:
+                coordinator.submit(VerifyPartitions(**producer), take)
+            else:
+                coordinator.submit(AddPartitions(**producer, transaction_version=BUMPING_VERSION), take)
+        except BrokerError as error:
+            take(error)
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        topic = self._image.topics.get(tp.topic)
+        return topic is not None and 0 <= tp.partition < len(topic.partitions)
+
+    def add_offsets(
+        self, context: RequestContext, request: offsets_api.Request
+    ) -> Any | Coroutine[Any, Any, offsets_api.Response]:
+        if not self._internal.has_offsets():
+            return self._make_and_add_offsets(context, request)
+        return self._add_offsets(context, request)
+
+    async def _make_and_add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
+        # Where it cannot be made, the answer says that there is no coordinator for the group.
+        with suppress(BrokerError):
+            await self._internal.ensure_offsets()
+        return self._add_offsets(context, request)
+
+    def _add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
+        def answer(reply: Reply | BrokerError) -> offsets_api.Response:
+            code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
+            return offsets_api.Response(error_code=code)
+
+        try:
+            place = TopicPartition(GROUP_OFFSETS_TOPIC, self._groups.partition_of(request.group_id))
+            command = AddPartitions(
+                transactional_id=request.transactional_id,
+                producer_id=request.producer_id,
+                epoch=request.producer_epoch,
+                partitions=(place,),
+                transaction_version=FIRST_VERSION,
+            )
+            return ask(self._coordinators.of(request.transactional_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+    # Ending
+
+    def end(self, context: RequestContext, request: end_api.Request) -> Any | Coroutine[Any, Any, Any]:
+        if not self._producer_ids.stocked:
+            return self._stock_and_end(context, request)
+        return self._end(context, request)
+
+    async def _stock_and_end(self, context: RequestContext, request: end_api.Request) -> Any:
+        # The rare producer whose epochs are used up needs a new id; any other ends its transaction without one.
+        with suppress(BrokerError):
+            await self._producer_ids.stock()
+        return self._end(context, request)
+
+    def _end(self, context: RequestContext, request: end_api.Request) -> Any:
+        bumps = context.api_version >= END_BUMPS_FROM
+
+        def answer(reply: Reply | BrokerError) -> end_api.Response:
+            if isinstance(reply, BrokerError):
+                return end_api.Response(error_code=told_to(reply, context.api_version, FENCED_FROM).code)
+            assert isinstance(reply, TransactionEnded), f"an answer to the end of a transaction: {reply!r}"
+            return end_api.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
+
+        command = EndTransaction(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            epoch=request.producer_epoch,
+            commit=request.committed,
+            transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
+        )
+        try:
+            return ask(self._coordinators.of(request.transactional_id), command, answer)
+        except BrokerError as error:
+            return answer(error)
+
+    # Offsets
+
+    def commit_offsets(self, context: RequestContext, request: commit_api.Request) -> Any:
+        partitions = [
+            (topic.name, partition) for topic in request.topics for partition in topic.partitions
+        ]  # In the order of the request, which is that of the answer.
+        entries: list[CommitEntry] = []
+        for name, partition in partitions:
+            topic = self._image.topics.get(name)
+            if topic is not None and 0 <= partition.partition_index < len(topic.partitions):
+                entries.append(
+                    CommitEntry(
+                        name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        topic.topic_id,
+                    )
+                )
+        known = [(entry.topic, entry.partition) for entry in entries]
+
+        def answer(reply: Reply | BrokerError) -> commit_api.Response:
+            if isinstance(reply, BrokerError):
+                codes = dict.fromkeys(known, told_committer(reply, context.api_version).code)
+            else:
+                assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
+                codes = dict.fromkeys(known, 0)
+                codes.update({known[at]: failure.code for at, failure in reply.failures.items()})
+            return commit_response(request, codes)
+
+        if not entries:
+            return commit_response(request, {})
+        command = CommitTxnOffsets(
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            commit=CommitOffsets(
+                group=request.group_id,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                entries=tuple(entries),
+                version=context.api_version,
+            ),
+        )
+        return self._commit_vouched(context, request, command, answer)
+
+    def _commit_vouched(
+        self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, answer: Any
+    ) -> Any:
+        """Commit if the group's partition is part of the transaction, or can be made part of it."""
+        try:
+            group = self._groups.of(request.group_id)
+            group.check()
+            place = TopicPartition(GROUP_OFFSETS_TOPIC, group.partition)
+        except BrokerError as error:
+            return answer(error)
+
+        def commit(refusal: BrokerError | None) -> Any:
+            try:
+                if refusal is not None:
+                    raise refusal
+                self._vouching.check_offsets(
+                    request.transactional_id, place, request.producer_id, request.producer_epoch, context.api_version
+                )
+                return ask(group, command, answer)
+            except BrokerError as error:
+                return answer(error)
+
+        if context.api_version < OFFSETS_ADD_FROM:
+            return commit(None)
+        return self._vouching.add_then(
+            request.transactional_id, request.producer_id, request.producer_epoch, (place,), commit
+        )
+
+
+def topic_results(codes: dict[TopicPartition, int]) -> list[add_api.AddPartitionsToTxnTopicResult]:
+    topics: dict[str, add_api.AddPartitionsToTxnTopicResult] = {}
+    for (name, index), code in codes.items():
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = add_api.AddPartitionsToTxnTopicResult(name=name)
+        topic.results_by_partition.append(
+            add_api.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        )
+    return list(topics.values())
+
+
+def commit_response(request: commit_api.Request, codes: dict[tuple[str, int], int]) -> commit_api.Response:
+    """The answer for each partition of a request; one that has no code does not exist."""
+    return commit_api.Response(
+        topics=[
+            commit_api.TxnOffsetCommitResponseTopic(
+                name=topic.name, partitions=list(committed_partitions(topic, codes))
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def committed_partitions(
+    topic: commit_api.TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int]
+) -> Iterable[commit_api.TxnOffsetCommitResponsePartition]:
+    for partition in topic.partitions:
+        index = partition.partition_index
+        code = codes.get((topic.name, index), UnknownTopicOrPartition.code)
+        yield commit_api.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+
+
+def told_committer(error: BrokerError, version: int) -> BrokerError:
+    if isinstance(error, CoordinatorLoadInProgress) and version < LOADING_FROM:
+        return CoordinatorNotAvailable()
+    return error

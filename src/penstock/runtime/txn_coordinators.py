@@ -1,0 +1,80 @@
+"""Every transactional id's coordinator on this broker."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from penstock.config.broker import BrokerConfig
+from penstock.core.controller.image import MetadataImage
+from penstock.core.txn.commands import VerifyPartitions
+from penstock.core.txn.shard import TxnShard
+from penstock.model.clock import Clock
+from penstock.model.generated_errors import TransactionAbortable
+from penstock.model.ids import TopicPartition
+from penstock.model.topic import TRANSACTION_STATE_TOPIC
+from penstock.observe.log import Logger
+from penstock.runtime.coordinator_set import CoordinatorSet
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.timers import Timers
+from penstock.runtime.txn_coordinator import TxnCoordinator
+from penstock.runtime.txn_journal import TxnReader
+from penstock.runtime.txn_markers import MarkerLog
+from penstock.storage.store import LogStore
+
+
+class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
+    """Finds the coordinator of a transactional id, or says why there is none here."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        logs: LogStore,
+        image: MetadataImage,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timers: Timers,
+        threads: Executor,
+        log: Logger,
+        markers: MarkerLog,
+        take_producer_id: Callable[[], int | None],
+    ) -> None:
+        super().__init__(
+            TRANSACTION_STATE_TOPIC,
+            hosts=hosts,
+            logs=logs,
+            image=image,
+            config=config,
+            clock=clock,
+            timers=timers,
+            threads=threads,
+            log=log,
+        )
+        self._markers = markers
+        self._take_producer_id = take_producer_id
+
+    def make(self, partition: int, host: PartitionHost) -> TxnCoordinator:
+        return TxnCoordinator(
+            partition,
+            host,
+            TxnShard(self._config(), self._take_producer_id, host.state.leader_epoch),
+            markers=self._markers,
+            clock=self._clock,
+            timers=self._timers,
+            threads=self._threads,
+            log=self._log,
+        )
+
+    def reader(self) -> TxnReader:
+        return TxnReader()
+
+    def verify(self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        """Raise where a partition is not part of the transaction that this producer is in now.
+
+        Whoever appends next, before anything else is decided, can rely on it.
+        """
+        asked = VerifyPartitions(
+            transactional_id=transactional_id, producer_id=producer_id, epoch=epoch, partitions=(tp,)
+        )
+        if self.of(transactional_id).shard().missing(asked):
+            raise TransactionAbortable()

@@ -1,0 +1,59 @@
+"""Writing the markers that end transactions into the partitions they covered.
+
+A marker in a partition of `__consumer_offsets` also tells the groups' coordinator there what became of the offsets that
+were committed within the transaction.
+"""
+
+from asyncio import Future
+
+from penstock.model.clock import Clock
+from penstock.model.ids import TopicPartition
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.outcomes import Appended
+from penstock.wire.records import build_marker
+
+
+class MarkerLog:
+    """Where markers are written."""
+
+    __slots__ = ("_clock", "_groups", "_hosts")
+
+    def __init__(self, *, hosts: Hosts, groups: GroupCoordinators, clock: Clock) -> None:
+        self._hosts = hosts
+        self._groups = groups
+        self._clock = clock
+
+    def write(
+        self,
+        tp: TopicPartition,
+        *,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> "Future[None] | None":
+        """Append a marker; None when it is committed, else what completes then. Raises why it could not be appended."""
+        # A group's shard that is being loaded would miss the marker, so it is waited for.
+        shard = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
+        if shard is not None:
+            shard.check()
+            shard.settle()
+        host = self._hosts.get(tp.topic, tp.partition)
+        now_ms = self._clock.now_ms()
+        marker = build_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        appended = host.append(
+            memoryview(marker), now_ms, acks_all=True, internal=True, transaction_version=transaction_version
+        )
+        assert isinstance(appended, Appended), "a marker is not compressed, so it is appended at once"
+        if shard is not None:
+            shard.decided(producer_id, commit=commit, end=appended.end)
+        return host.committed(appended.end)
