@@ -39,6 +39,9 @@ def subscription(*topics: str, version: int = 0, user_data: bytes | None = None)
     return written + struct.pack(">i", -1 if user_data is None else len(user_data)) + (user_data or b"")
 
 
+NO_PARTITIONS = subscription()
+"""Work of a consumer that has nothing to do: it is written as a subscription to nothing would be."""
+
 RANGE: Protocols = (("range", subscription("t")),)
 
 
@@ -275,18 +278,18 @@ class Client:
         )
 
 
-def settled(rig: Rig, *clients: Client) -> None:
-    """Let clients form a generation in which each gets its own name for work."""
+def settled(rig: Rig, *clients: Client, work: bytes | None = None) -> None:
+    """Let clients form a generation in which each gets its own name for work, or all get the same."""
     for client in clients:
         client.join()
     rig.pass_ms(DELAY_MS)
     if any(client.waits_to_join for client in clients):
         rig.pass_ms(DELAY_MS)
-    share(*clients)
+    share(*clients, work=work)
 
 
-def share(*clients: Client) -> None:
+def share(*clients: Client, work: bytes | None = None) -> None:
     """Everybody syncs, the leader first; the work of each is its client id."""
-    work = {client.joined.member_id: client.client_id.encode() for client in clients}
+    shares = {client.joined.member_id: work or client.client_id.encode() for client in clients}
     for client in sorted(clients, key=lambda client: client.joined.leader != client.member_id):
-        client.sync(work if client.joined.leader == client.member_id else None)
+        client.sync(shares if client.joined.leader == client.member_id else None)

@@ -335,7 +335,7 @@ def test_a_group_of_old_records_that_do_not_say_since_when_it_is_empty_forgets_a
     assert offsets(rig) == {}
 
 
-def test_a_million_offsets_are_gone_through_in_slices() -> None:
+def test_a_great_many_offsets_are_gone_through_in_slices() -> None:
     rig = Rig()
     for group in range(3):
         for topic in range(3):
@@ -350,7 +350,8 @@ def test_a_million_offsets_are_gone_through_in_slices() -> None:
     run = rig.run
     rig.run = lambda step: (steps.append(len(step.events)), run(step))[1]  # type: ignore[method-assign, func-returns-value]
 
-    rig.pass_ms(RETENTION_MS + CHECK_MS)
+    rig.now_ms += RETENTION_MS
+    rig.pass_ms(CHECK_MS)
 
     assert rig.shard.offset_count == 0
     assert rig.shard.list_groups() == []
