@@ -61,6 +61,8 @@ class Transactions(RuleBasedStateMachine):
         """Requests whose coordinator died before it answered."""
         self.marked: list[WriteMarkers] = []
         """Markers that were written, which may be reported again."""
+        for name in self.told:
+            self.init(name, TIMEOUT_MS)
 
     # What clients do
 
@@ -145,6 +147,22 @@ class Transactions(RuleBasedStateMachine):
             )
         )
 
+    @rule(name=NAMES, partitions=PARTITIONS, version=VERSIONS, commit=st.booleans(), again=st.booleans())
+    def work(self, name: str, partitions: tuple, version: int, commit: bool, again: bool) -> None:  # type: ignore[type-arg]
+        """What a healthy producer does, with a retry where its connection broke."""
+        for partition in partitions:
+            self.add(name, 0, (partition,), version)
+        producer_id, epoch = self.producer(name, 0)
+        end = EndTransaction(
+            transactional_id=name,
+            producer_id=producer_id,
+            epoch=epoch,
+            commit=commit,
+            transaction_version=version,
+        )
+        for _ in range(2 if again else 1):
+            self.ask(end)
+
     # What the world does
 
     @precondition(lambda self: self.rig.markers)
@@ -168,27 +186,25 @@ class Transactions(RuleBasedStateMachine):
         self.listen()
 
     @precondition(lambda self: not self.rig.log_refuses and not self.rig.holding)
-    @rule()
-    def pass_a_week(self) -> None:
-        """Nobody counts on a day of ringing timers here: what is due rings once."""
-        self.rig.now_ms += 8 * DAY_MS
+    @rule(days=st.sampled_from([1, 1, 1, 8]))
+    def pass_days(self, days: int) -> None:
+        """The machine slept: whatever was due rings once."""
+        self.rig.now_ms += days * DAY_MS
         self.rig.pass_ms(0)
         self.listen()
 
-    @rule()
-    def refuse_or_take(self) -> None:
-        self.rig.log_refuses = not self.rig.log_refuses
-
-    @rule()
-    def hold_or_commit(self) -> None:
-        self.rig.holding = not self.rig.holding
-        if not self.rig.holding:
-            self.rig.commit()
-            self.listen()
-
-    @rule(count=st.sampled_from([0, 1, 100, 100]))
-    def producer_ids_at_hand(self, count: int) -> None:
-        self.rig.ids_left = count
+    @rule(
+        refuses=st.sampled_from([True, False, False, False]),
+        holds=st.sampled_from([True, False, False]),
+        ids_left=st.sampled_from([0, 1, 100, 100]),
+    )
+    def change_the_weather(self, refuses: bool, holds: bool, ids_left: int) -> None:
+        """The log refuses, or takes; it commits late, or at once; producer ids are short, or at hand."""
+        self.rig.commit()
+        self.rig.log_refuses = refuses
+        self.rig.holding = holds
+        self.rig.ids_left = ids_left
+        self.listen()
 
     @rule(compacted=st.booleans())
     def crash(self, compacted: bool) -> None:
@@ -255,6 +271,7 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def the_log_tells_a_story_that_can_be(self) -> None:
         """States follow one another as they may, decisions stand, and epochs never go back."""
+        reported = {(markers.transactional_id, markers.producer_id, markers.epoch) for markers in self.marked}
         last: dict[str, Transaction] = {}
         for event in self.rig.log:
             if not isinstance(event, TransactionSaved):
@@ -275,6 +292,8 @@ class Transactions(RuleBasedStateMachine):
             else:
                 assert new.producer_id > old.producer_id, "an old producer id came back"
                 assert new.epoch == 0
+            if old.state.prepared and old.partitions:
+                assert (new.transactional_id, old.producer_id, old.epoch) in reported, "complete without markers"
             if new.state.prepared and old.state is TxnState.ONGOING:
                 assert new.partitions == old.partitions
             elif new.state is not TxnState.ONGOING:
