@@ -10,7 +10,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.cluster.live_config import LiveConfig
 from penstock.core.group.commands import ConsumerHeartbeat
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
-from penstock.core.group.step import Reply
+from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
 from penstock.model.ids import TopicId

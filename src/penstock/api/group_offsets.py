@@ -22,7 +22,7 @@ from penstock.core.group.commands import (
     Failure,
 )
 from penstock.core.group.shard import GroupShard
-from penstock.core.group.step import Reply
+from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidGroupId,

@@ -23,7 +23,7 @@ from penstock.core.group.commands import (
     SyncGroup,
     SyncReply,
 )
-from penstock.core.group.step import Reply
+from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,

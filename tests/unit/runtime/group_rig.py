@@ -17,7 +17,7 @@ from penstock.core.group.commands import (
     JoinReply,
     SyncGroup,
 )
-from penstock.core.group.step import Reply
+from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.topic import TopicState
 from penstock.runtime.coordinator import GroupCoordinator

@@ -39,7 +39,7 @@ from penstock.core.group.generations import (
 )
 from penstock.core.group.offsets import SINCE_COMMIT
 from penstock.core.group.roster import NO_TIMER, Member, Protocols, offered
-from penstock.core.group.step import SetTimer, Ticket
+from penstock.core.step import SetTimer, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedInstanceId,

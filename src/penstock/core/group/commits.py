@@ -16,7 +16,7 @@ from penstock.core.group.commands import (
 from penstock.core.group.consumer import CommitCheck, ConsumerGroup
 from penstock.core.group.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
 from penstock.core.group.offsets import OffsetBook
-from penstock.core.group.step import Answer, SetTimer, Step, Ticket
+from penstock.core.step import Answer, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupSubscribedToTopic,

@@ -47,8 +47,8 @@ from penstock.core.group.consumer_requests import refusal
 from penstock.core.group.consumer_state import Member, count
 from penstock.core.group.consumer_target import TargetComputed, preferred_assignor
 from penstock.core.group.draft import Draft
-from penstock.core.group.step import NOTHING, JobDone, Step, Ticket
 from penstock.core.group.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.core.step import NOTHING, JobDone, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedMemberEpoch,

@@ -34,8 +34,8 @@ from penstock.core.group.consumer_reconcile import Owned
 from penstock.core.group.consumer_state import Member
 from penstock.core.group.draft import Draft
 from penstock.core.group.roster import offered
-from penstock.core.group.step import Answer, Step, Ticket
 from penstock.core.group.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.core.step import Answer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedInstanceId,

@@ -35,8 +35,8 @@ from penstock.core.group.consumer_target import (
     preferred_assignor,
 )
 from penstock.core.group.draft import Draft
-from penstock.core.group.step import Job, Step
 from penstock.core.group.topics import TopicsView
+from penstock.core.step import Job, Step
 from penstock.model.generated_errors import UnknownServerError
 from penstock.model.ids import TopicId
 

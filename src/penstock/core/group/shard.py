@@ -47,9 +47,9 @@ from penstock.core.group.events import (
 )
 from penstock.core.group.generations import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.core.group.offsets import OffsetBook
-from penstock.core.group.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket
 from penstock.core.group.sweep import RetentionCheck, RetentionSweep
 from penstock.core.group.topics import TopicsView
+from penstock.core.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupIdNotFound,

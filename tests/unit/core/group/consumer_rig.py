@@ -12,7 +12,7 @@ from penstock.core.group.consumer import ConsumerGroup
 from penstock.core.group.consumer_protocol import write_assignment
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
 from penstock.core.group.shard import GroupShard
-from penstock.core.group.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
+from penstock.core.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 

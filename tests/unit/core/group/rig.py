@@ -17,8 +17,8 @@ from penstock.core.group.commands import (
     SyncReply,
 )
 from penstock.core.group.shard import GroupShard
-from penstock.core.group.step import Event, Reply, SetTimer, Step, Ticket
 from penstock.core.group.sweep import RetentionCheck
+from penstock.core.step import Event, Reply, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 
