@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.core.group.consumer_rig import (
     GROUP,
     Rig,
@@ -100,6 +100,7 @@ class ClassicClient:
     def request(self, names: dict[TopicId, str]) -> JoinGroup:
         if self.eager:
             self.owned = set()
+        self.told = set(self.owned)
         held: dict[str, list[int]] = {}
         for topic, partition in sorted(self.owned):
             if topic in names:
@@ -138,6 +139,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.classic: list[ClassicClient] = []
         self.away: list[Client] = []
         self.born = 0
+
+    @initialize(clients=st.lists(subscriptions, min_size=1, max_size=3), classic=st.lists(st.booleans(), max_size=2))
+    def begin(self, clients: list[tuple[tuple[str, ...], str]], classic: list[bool]) -> None:
+        for number, subscription in enumerate(clients):
+            self.join(subscription, None, static=number % 2 == 0, lost=False)
+        for eager in classic:
+            self.join_classic(("a", "b"), eager)
+        self.live(3)
 
     # Clients
 
@@ -190,7 +199,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client.topics, client.regex = subscription
         client.unsure = True
 
-    @precondition(lambda self: self.clients)
+    @precondition(lambda self: len(self.clients) > 1)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         client = self.client(data)
@@ -218,7 +227,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.clients.append(client)
         self.beat_once(client)
 
-    @precondition(lambda self: self.clients)
+    @precondition(lambda self: len(self.clients) > 2)
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
         """A client is gone without a word; its partitions are nobody's work from now on."""
@@ -257,6 +266,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             client.start_over()
             return  # It would begin a classic group, which is another story.
         if client.joins:
+            group = self.group()
+            if group is not None and client.member_id not in group.state.members:
+                client.owned = set()  # Fenced without having heard of it: what it did since is refused.
             reply = self.rig.ask(client.request({self.rig.topics.topic_id(n): n for n in self.rig.topics.counts}))
         elif client.syncs:
             reply = self.rig.ask(classic_sync(client.member_id, client.generation))
@@ -282,9 +294,26 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     # The world
 
-    @rule(span_ms=st.sampled_from([100, 1_000, 11_000, 31_000]))
+    @rule(span_ms=st.sampled_from([100, 1_000, 1_000, 4_000, 4_000, 46_000]))
     def pass_time(self, span_ms: int) -> None:
+        """In silence: the longest ends every session."""
         self.rig.pass_ms(span_ms)
+
+    @rule(rounds=st.integers(1, 4))
+    def live(self, rounds: int) -> None:
+        """Everybody does what clients do all day."""
+        for _ in range(rounds):
+            self.rig.run_jobs()
+            for classic in self.classic:
+                self.act_once(classic)
+            for client in self.clients:
+                self.beat_once(client)
+                client.follow()
+                self.no_partition_has_two_owners()
+            for classic in self.classic:
+                classic.follow()
+                self.no_partition_has_two_owners()
+            self.rig.pass_ms(2_000)
 
     @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(0, 5))
     def change_topic(self, topic: str, partitions: int) -> None:
@@ -341,19 +370,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Nothing changes any more: whoever is gone is forgotten, and everybody gets what is due."""
-        for _ in range(40):
-            self.rig.run_jobs()
-            for client in self.clients:
-                self.beat_once(client)
-                client.follow()
-                self.no_partition_has_two_owners()
-            for classic in self.classic:
-                for _ in range(3):
-                    self.act_once(classic)
-                    self.no_partition_has_two_owners()
-                classic.follow()
-                self.no_partition_has_two_owners()
-            self.rig.pass_ms(3_000)
+        self.live(60)
         group = self.group()
         if group is None or group.empty:
             assert not self.clients
@@ -398,5 +415,5 @@ def matches(regex: str, name: str) -> bool:
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
 TestConsumerGroup.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
