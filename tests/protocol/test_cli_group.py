@@ -26,8 +26,8 @@ def cli(broker: Any) -> Cli:
 
 @pytest.fixture
 def topic(broker: Any, make_topic: Any) -> str:
-    """Two partitions with twenty records each, a second apart."""
-    name: str = make_topic(partitions=2)
+    """Two partitions with twenty records each, a second apart and so old that only this retention keeps them."""
+    name: str = make_topic(partitions=2, retention_ms="-1")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for partition in range(2):
         for number in range(RECORDS):
