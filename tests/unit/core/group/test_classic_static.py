@@ -224,6 +224,7 @@ def test_an_instance_whose_return_could_not_be_written_has_to_try_again() -> Non
     rig.refusing = CoordinatorNotAvailable()
     back = Client(rig, "a", instance="i1").join()
     assert back.joined == JoinReply(member_id="", error=CoordinatorNotAvailable)
+    assert isinstance(client.heartbeat(), HeartbeatReply), "nobody has taken its place"
     rig.refusing = None
 
     assert back.join().joined.error is None
