@@ -24,6 +24,10 @@ METHOD = """## How
   queued.min.messages=1000000; latency works with linger.ms=0. 5 million messages of 100 B, 1.5 million of 1 KB.
 - One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
 - End to end: one process sends and reads with one monotonic clock; the first second is not counted.
+- Commits are raw OffsetCommit requests (version 7) of groups without members, each answer checked. Heartbeats come
+  from one raw connection for each group. Consumers of the assignment are confluent-kafka's, with default settings;
+  the time runs from the last one's subscription until each owns its tenth. Loading runs from the start of the process
+  until every group answers.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """

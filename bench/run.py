@@ -17,6 +17,9 @@ from confluent_kafka import KafkaException
 
 from bench.client_program import ROOT, LoadFailed, build
 from bench.comparison import run_scenario
+from bench.group_wire import Refused
+from bench.groups import PARTS as GROUP_PARTS
+from bench.groups import measure_groups
 from bench.java_tools import run_java
 from bench.lifecycle import empty_starts, many_partitions, memory_after_run, restarts
 from bench.machine import describe
@@ -34,7 +37,7 @@ JAVA_ROUNDS = 2
 
 
 def part_names() -> tuple[str, ...]:
-    return (*(scenario.name for scenario in scenarios(FULL)), JAVA_PART, *LIFECYCLE_PARTS)
+    return (*(scenario.name for scenario in scenarios(FULL)), JAVA_PART, *GROUP_PARTS, *LIFECYCLE_PARTS)
 
 
 def say(line: str) -> None:
@@ -67,6 +70,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
     if "start" in options.parts:
         results.add(empty_starts(names, sizes.rounds, data, say))
     _compare(options.parts, names, sizes, data, results)
+    results.add(measure_groups(options.parts, names, sizes, data, say))
     if "partitions-1000" in options.parts:
         results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
     if "partitions-10000" in options.parts and PENSTOCK in names:
@@ -128,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     failure: Exception | None = None
     try:
         measure(options, results)
-    except (LoadFailed, ProcessFailed, KafkaException, OSError) as problem:
+    except (LoadFailed, ProcessFailed, Refused, KafkaException, OSError) as problem:
         failure = problem
         results.complete = False
         say(f"bench: {problem}")

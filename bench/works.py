@@ -42,6 +42,11 @@ class Sizes:
     partitions_restart: int
     partitions_many: int
     java_messages_1kb: int
+    group_partitions: int
+    groups: int
+    heartbeat_seconds: float
+    offsets: int
+    assignor_members: int
 
 
 FULL = Sizes(
@@ -55,6 +60,11 @@ FULL = Sizes(
     partitions_restart=1_000,
     partitions_many=10_000,
     java_messages_1kb=1_000_000,
+    group_partitions=900,
+    groups=1_000,
+    heartbeat_seconds=15,
+    offsets=1_000_000,
+    assignor_members=1_000,
 )
 QUICK = Sizes(
     messages_100b=200_000,
@@ -67,6 +77,11 @@ QUICK = Sizes(
     partitions_restart=100,
     partitions_many=500,
     java_messages_1kb=50_000,
+    group_partitions=100,
+    groups=50,
+    heartbeat_seconds=3,
+    offsets=20_000,
+    assignor_members=50,
 )
 
 

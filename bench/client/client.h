@@ -35,6 +35,7 @@ int produce_mode(const struct options *options);
 int consume_mode(const struct options *options);
 int latency_mode(const struct options *options);
 int requests_mode(const struct options *options);
+int commits_mode(const struct options *options);
 
 /* Ends the program with a message; a load run with an error in it measures nothing. */
 __attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...);

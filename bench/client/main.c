@@ -14,6 +14,7 @@ static const char usage[] =
     "  consume   --messages N [--partitions P --fetch-bytes B]\n"
     "  latency   --rate R --seconds T [--size S --warmup-seconds W --acks A]\n"
     "  requests  --connections C --in-flight K --seconds T [--size S --acks A]\n"
+    "  commits   --connections C --in-flight K --seconds T\n"
     "  version\n";
 
 void fail(const char *format, ...) {
@@ -143,7 +144,9 @@ int main(int count, char **arguments) {
         const char *name;
         int (*run)(const struct options *);
     } modes[] = {
-        {"produce", produce_mode}, {"consume", consume_mode}, {"latency", latency_mode}, {"requests", requests_mode}};
+        {"produce", produce_mode},   {"consume", consume_mode}, {"latency", latency_mode},
+        {"requests", requests_mode}, {"commits", commits_mode},
+    };
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(options.mode, modes[i].name) == 0)
             return modes[i].run(&options);

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
 from bench.client_program import LoadFailed, build, run_client
+from bench.groups import await_coordinators
 from bench.sides import Side
 
 from penstock.testing.broker_process import PenstockProcess
+from protocol.group_members import committed
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.needs("make"), pytest.mark.xdist_group("load-program")]
 
@@ -76,3 +79,17 @@ def test_one_record_requests_are_answered_in_order_and_stored(
 def test_a_request_to_a_topic_that_is_missing_is_refused_by_its_code(broker: PenstockProcess) -> None:
     with pytest.raises(LoadFailed, match="refused with error code 3"):
         run_client("requests", broker.bootstrap, f"missing-{uuid.uuid4()}", "--seconds", "0.3")
+
+
+@pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (4, 16)])
+def test_commits_are_answered_in_order_and_kept(
+    broker: PenstockProcess, topic: str, connections: int, in_flight: int
+) -> None:
+    groups = [f"bench-commits-{number:04}" for number in range(connections)]
+    asyncio.run(await_coordinators(broker.bootstrap, groups))
+    counts = ("--connections", str(connections), "--in-flight", str(in_flight))
+
+    sent = run_client("commits", broker.bootstrap, topic, *counts, "--seconds", "0.3")
+
+    kept = [committed(broker, group, topic, 1)[0] for group in groups]
+    assert sum(offset + 1 for offset in kept) == sent["messages"]

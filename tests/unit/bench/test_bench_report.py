@@ -9,6 +9,8 @@ from bench.samples import KAFKA, PENSTOCK, Results, Sample
 from bench.targets import ROWS, Row, find
 from bench.works import FULL, QUICK, scenarios
 
+from penstock.core.group.assignors import ASSIGNORS
+
 RATE = Row(work="w", title="work", metric="m", unit="msg/s", ratio_min=1.5)
 CPU = Row(work="w", title="work", metric="m", unit="CPU s/GB", ratio_max=0.25)
 MEMORY = Row(work="w", title="work", metric="m", unit="MB", absolute_max=60)
@@ -82,9 +84,11 @@ def test_a_partial_run_says_that_it_proves_nothing() -> None:
 def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     lifecycle = {"start-empty", "start-partitions", "partitions-many", "memory-after"}
     java = {"java-produce", "java-consume"}
+    groups = {"group-commits", "group-assignment", "group-heartbeats", "group-load", "group-stall"}
+    groups |= {f"assignor-{name}" for name in ASSIGNORS}
     for sizes in (FULL, QUICK):
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
-        assert {row.work for row in ROWS} == measured | lifecycle | java
+        assert {row.work for row in ROWS} == measured | lifecycle | java | groups
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

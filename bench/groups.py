@@ -1,0 +1,298 @@
+"""Works of groups: assignment, heartbeats, commits, loading after a restart, assignors. Brokers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer
+
+from bench.client_program import run_client
+from bench.comparison import MEGABYTE, costed, line
+from bench.group_wire import GroupWire
+from bench.samples import PENSTOCK, Sample
+from bench.sides import Side, fresh_side
+from bench.works import Sizes
+from penstock.core.group.assignors import ASSIGNORS
+from penstock.core.group.assignors.spec import GroupSpec, MemberSpec
+from penstock.model.ids import TopicId
+from penstock.testing.processes import Deadline, ProcessFailed
+
+PARTS = ("group-commits", "group-assignment", "group-heartbeats", "group-load", "group-assignors")
+COMMIT_CONNECTIONS = 64
+COMMIT_IN_FLIGHT = 8
+COMMIT_TOPIC = "commits"
+MEMBERS = 10
+SETTLE_SECONDS_MAX = 120.0
+HEARTBEAT_SECONDS = 3.0
+PARTITIONS_PER_TOPIC = 100
+LOAD_PARTITIONS = 1_000
+ASSIGNOR_PARTITIONS_PER_MEMBER = 10
+PROBE_PAUSE_SECONDS = 0.002
+ASSIGNMENT_SECONDS = 2.5
+CONNECTIONS_AT_ONCE = 50
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+def measure_groups(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    if "group-commits" in parts:
+        yield from commits(names, sizes, data, say)
+    for name in names:
+        if "group-assignment" in parts:
+            yield from assignments(name, sizes, data, say)
+        if "group-heartbeats" in parts:
+            yield from heartbeats(name, sizes, data, say)
+        if "group-load" in parts:
+            yield from loads(name, sizes, data, say)
+    if "group-assignors" in parts and PENSTOCK in names:
+        yield from assignors(sizes, say)
+        yield from stalls(PENSTOCK, sizes, data, say)
+
+
+def commits(names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """Commits in flight on several connections, the sides in turn."""
+    counts = ("--connections", str(COMMIT_CONNECTIONS), "--in-flight", str(COMMIT_IN_FLIGHT))
+    arguments = (*counts, "--seconds", str(sizes.request_seconds))
+    groups = [f"bench-commits-{number:04}" for number in range(COMMIT_CONNECTIONS)]
+    with contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+        for side in sides:
+            side.start()
+            side.create_topics([COMMIT_TOPIC], partitions=1)
+            asyncio.run(await_coordinators(side.bootstrap, groups))
+        for number in range(-sizes.request_warm_rounds, sizes.rounds):
+            for side in sides if number % 2 == 0 else reversed(sides):
+                values = costed(side, lambda: run_client("commits", side.bootstrap, COMMIT_TOPIC, *arguments))  # noqa: B023
+                sample = Sample(work="group-commits", side=side.name, round=number, values=values)
+                say(line(sample))
+                if number >= 0:
+                    yield sample
+
+
+async def await_coordinators(bootstrap: str, groups: Sequence[str]) -> None:
+    wire = await GroupWire.open(bootstrap)
+    for group in groups:
+        await wire.await_coordinator(group)
+    await wire.close()
+
+
+class PollingConsumer:
+    """A consumer of the new protocol that polls in a thread until it is closed."""
+
+    def __init__(self, bootstrap: str, group: str, topics: list[str]) -> None:
+        self.owned = 0
+        self._stopping = threading.Event()
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"})
+        self._consumer.subscribe(topics)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._consumer.poll(0.02)
+            self.owned = len(self._consumer.assignment())
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+def assignments(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """From the join of the last of ten consumers until each owns its tenth of the partitions, and goes on to."""
+    with fresh_side(name, data) as side:
+        side.start()
+        topics = [f"assigned-{number}" for number in range(sizes.group_partitions // PARTITIONS_PER_TOPIC)]
+        side.create_topics(topics, partitions=PARTITIONS_PER_TOPIC)
+        asyncio.run(await_coordinators(side.bootstrap, ["warm-up"]))
+        for number in range(sizes.rounds):
+            members: list[PollingConsumer] = []
+            try:
+                members += [PollingConsumer(side.bootstrap, f"group-{number}", topics) for _ in range(MEMBERS)]
+                began = time.perf_counter()
+                share = sizes.group_partitions // MEMBERS
+                seconds = settled_after(lambda: all(member.owned == share for member in members), began)  # noqa: B023
+                yield said(say, "group-assignment", side, number, settle_seconds=seconds)
+            finally:
+                for member in members:
+                    member.close()
+
+
+def settled_after(is_settled: Callable[[], bool], began: float) -> float:
+    """Seconds until it holds; it must still hold a second later."""
+    deadline = Deadline(SETTLE_SECONDS_MAX)
+    while not deadline.passed:
+        if is_settled():
+            found = time.perf_counter() - began
+            time.sleep(1.0)
+            if is_settled():
+                return found
+        time.sleep(0.01)
+    raise ProcessFailed(f"not settled within {SETTLE_SECONDS_MAX:g} s")
+
+
+def heartbeats(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """Groups of one member, each with a connection of its own, beating every three seconds: the share of a core."""
+    with fresh_side(name, data) as side:
+        side.start()
+        os.sync()
+        for number in range(sizes.rounds):
+            share = asyncio.run(beat_all(side, sizes.groups, sizes.heartbeat_seconds, number))
+            yield said(say, "group-heartbeats", side, number, core_percent=share * 100)
+
+
+async def beat_all(side: Side, groups: int, seconds: float, number: int) -> float:
+    names = [f"beating-{number}-{index}" for index in range(groups)]
+    await await_coordinators(side.bootstrap, names[:1])
+    wires = await gathered([GroupWire.open(side.bootstrap) for _ in names])
+    members = await gathered([join(wire, group) for wire, group in zip(wires, names, strict=True)], at_once=len(names))
+    stopping = asyncio.Event()
+
+    async def beat(index: int) -> None:
+        # Members joined at once do not beat at once.
+        await asyncio.sleep(HEARTBEAT_SECONDS * index / groups)
+        while not stopping.is_set():
+            await wires[index].beat(names[index], *members[index])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), HEARTBEAT_SECONDS)
+
+    beating = [asyncio.create_task(beat(index)) for index in range(groups)]
+    await asyncio.sleep(HEARTBEAT_SECONDS)
+    before, began = side.usage().cpu_seconds, time.perf_counter()
+    await asyncio.sleep(seconds)
+    share = (side.usage().cpu_seconds - before) / (time.perf_counter() - began)
+    stopping.set()
+    await asyncio.gather(*beating)
+    for wire in wires:
+        await wire.close()
+    return share
+
+
+async def join(wire: GroupWire, group: str) -> tuple[str, int]:
+    await wire.await_coordinator(group)
+    return await wire.join_alone(group)
+
+
+async def gathered(works: Sequence[Coroutine[Any, Any, T]], at_once: int = CONNECTIONS_AT_ONCE) -> list[T]:
+    """All results in order, with a bound on how many run at a time."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(work: Coroutine[Any, Any, T]) -> T:
+        async with room:
+            return await work
+
+    return await asyncio.gather(*(one(work) for work in works))
+
+
+def loads(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """From the start of the process until every group's offsets are there again, and the memory they take."""
+    with fresh_side(name, data) as side:
+        side.start()
+        side.create_topics(["loaded"], partitions=LOAD_PARTITIONS)
+        groups = [f"loaded-{index}" for index in range(sizes.offsets // LOAD_PARTITIONS)]
+        asyncio.run(commit_all(side.bootstrap, groups))
+        for number in range(sizes.rounds):
+            side.stop()
+            os.sync()
+            began = time.perf_counter()
+            side.start()
+            asyncio.run(await_loaded(side.bootstrap, groups))
+            seconds = time.perf_counter() - began
+            resident_mb = side.usage().resident_bytes / MEGABYTE
+            yield said(say, "group-load", side, number, load_seconds=seconds, resident_mb=resident_mb)
+
+
+async def commit_all(bootstrap: str, groups: Sequence[str]) -> None:
+    wire = await GroupWire.open(bootstrap)
+    for group in groups:
+        await wire.await_coordinator(group)
+        await wire.commit_many(group, "loaded", LOAD_PARTITIONS, offset=1_000)
+    await wire.close()
+
+
+async def await_loaded(bootstrap: str, groups: Sequence[str]) -> None:
+    wire = await GroupWire.open(bootstrap)
+    for group in groups:
+        await wire.await_coordinator(group)
+    await wire.close()
+
+
+def assignors(sizes: Sizes, say: Say) -> Iterator[Sample]:
+    """The assignors alone: a member more than the last target knows, so that they have to be fair and to keep."""
+    partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
+    topics = {TopicId(uuid.UUID(int=number + 1)): PARTITIONS_PER_TOPIC for number in range(partitions // 100)}
+    subscribed = frozenset(topics)
+    for name, assign in ASSIGNORS.items():
+        members = [
+            MemberSpec(member_id=f"m{index:05}", topics=subscribed, target={})
+            for index in range(sizes.assignor_members - 1)
+        ]
+        targets = assign(GroupSpec(members=members, partition_counts=topics))
+        grown = [
+            MemberSpec(member_id=member.member_id, topics=subscribed, target=targets[member.member_id])
+            for member in members
+        ]
+        grown.append(MemberSpec(member_id="newcomer", topics=subscribed, target={}))
+        for number in range(sizes.rounds):
+            began = time.perf_counter()
+            assign(GroupSpec(members=grown, partition_counts=topics))
+            values = {"assign_ms": (time.perf_counter() - began) * 1e3}
+            say(f"{time.strftime('%H:%M:%S')} assignor-{name} round {number + 1} {values['assign_ms']:.1f} ms")
+            yield Sample(work=f"assignor-{name}", side=PENSTOCK, round=number, values=values)
+
+
+def stalls(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """How long another group's heartbeat waits while a large group is assigned anew."""
+    partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
+    with fresh_side(name, data) as side:
+        side.start()
+        topics = [f"large-{number}" for number in range(partitions // PARTITIONS_PER_TOPIC)]
+        for topic in topics:
+            side.create_topics([topic], partitions=PARTITIONS_PER_TOPIC)
+        for number in range(sizes.rounds):
+            slowest = asyncio.run(probe_while_joining(side.bootstrap, topics, sizes.assignor_members, number))
+            yield said(say, "group-stall", side, number, stall_ms=slowest * 1e3)
+
+
+async def probe_while_joining(bootstrap: str, topics: list[str], members: int, number: int) -> float:
+    """The slowest answer to a small group's heartbeats while the last members of a large one join."""
+    small, large = f"small-{number}", f"large-{number}"
+    await await_coordinators(bootstrap, [small, large])
+    probe, crowd = await GroupWire.open(bootstrap), await GroupWire.open(bootstrap)
+    member = await probe.join_alone(small)
+    for index in range(members - 1):
+        await crowd.consumer_beat(large, f"m{index:05}", 0, topics)
+    slowest, joined = 0.0, asyncio.Event()
+
+    async def beat() -> None:
+        nonlocal slowest
+        while not joined.is_set():
+            began = time.perf_counter()
+            await probe.beat(small, *member)
+            slowest = max(slowest, time.perf_counter() - began)
+            await asyncio.sleep(PROBE_PAUSE_SECONDS)
+
+    beating = asyncio.create_task(beat())
+    await crowd.consumer_beat(large, "last", 0, topics)
+    # Assignments of a group are a second apart at least, so the last one may begin a second later.
+    await asyncio.sleep(ASSIGNMENT_SECONDS)
+    joined.set()
+    await beating
+    await probe.close()
+    await crowd.close()
+    return slowest
+
+
+def said(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:
+    figures = "  ".join(f"{name}={value:,.3f}" for name, value in values.items())
+    say(f"{time.strftime('%H:%M:%S')} {work:24} {side.name:8} round {number + 1:2} {figures}")
+    return Sample(work=work, side=side.name, round=number, values=values)
