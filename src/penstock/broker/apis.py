@@ -1,0 +1,104 @@
+"""Every API that a broker serves, each family given the parts it asks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.api.absent import Absent
+from penstock.api.cluster import Cluster
+from penstock.api.configs import Configs
+from penstock.api.consumer_groups import ConsumerGroups
+from penstock.api.coordinator import Coordinators
+from penstock.api.fetch import Fetch
+from penstock.api.group_offsets import GroupOffsets
+from penstock.api.groups import Groups
+from penstock.api.log_dirs import LogDirs
+from penstock.api.offsets import Offsets
+from penstock.api.produce import Produce
+from penstock.api.producer_ids import ProducerIdentities
+from penstock.api.quotas import ClientQuotas
+from penstock.api.registry import Api
+from penstock.api.topics import Topics
+from penstock.api.topics_describe import TopicsDescribe
+from penstock.api.topics_records import TopicsRecords
+from penstock.api.topics_replicas import TopicsReplicas
+from penstock.api.transactions import Transactions
+from penstock.api.txn_admin import TxnAdmin
+from penstock.api.txn_vouching import TxnVouching
+from penstock.broker.parts import Parts
+
+
+class Family(Protocol):
+    """APIs that belong together."""
+
+    def apis(self) -> tuple[Api, ...]: ...
+
+
+def every_api(parts: Parts) -> tuple[Api, ...]:
+    """All but ApiVersions, which is asked what the others are."""
+    vouching = TxnVouching(
+        coordinators=parts.transactions,
+        enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,
+    )
+    families = (*of_records(parts, vouching), *of_the_cluster(parts), *of_coordinators(parts, vouching))
+    return tuple(api for family in families for api in family.apis())
+
+
+def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
+    ground = parts.ground
+    return (
+        Produce(
+            hosts=parts.hosts, timers=parts.timers, quotas=ground.quotas, traffic=ground.traffic, vouching=vouching
+        ),
+        Fetch(
+            fetches=parts.fetches,
+            threads=ground.threads,
+            loop=parts.loop,
+            bytes_max=lambda: ground.settings().fetch_max_bytes,
+            quotas=ground.quotas,
+            traffic=ground.traffic,
+        ),
+        Offsets(hosts=parts.hosts),
+        TopicsRecords(hosts=parts.hosts),
+        ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
+    )
+
+
+def of_the_cluster(parts: Parts) -> tuple[Family, ...]:
+    controller, live = parts.controller, parts.ground.live
+    return (
+        Cluster(controller=controller, config=live),
+        Topics(controller=controller, config=live),
+        TopicsDescribe(controller=controller, config=live),
+        TopicsReplicas(controller=controller),
+        Configs(controller=controller, config=live),
+        ClientQuotas(controller=controller),
+        LogDirs(moving=parts.moving, store=parts.ground.logs),
+        Absent(controller=controller),
+    )
+
+
+def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
+    groups, transactions = parts.groups, parts.transactions
+    image, live = parts.ground.catalog.image, parts.ground.live
+    return (
+        Coordinators(
+            controller=parts.controller,
+            config=live,
+            groups=groups,
+            transactions=transactions,
+            internal=parts.internal_topics,
+        ),
+        Groups(coordinators=groups),
+        GroupOffsets(coordinators=groups, image=image),
+        ConsumerGroups(coordinators=groups, config=live),
+        Transactions(
+            coordinators=transactions,
+            groups=groups,
+            vouching=vouching,
+            image=image,
+            internal=parts.internal_topics,
+            producer_ids=parts.producer_ids,
+        ),
+        TxnAdmin(coordinators=transactions, markers=parts.markers),
+    )

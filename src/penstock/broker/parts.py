@@ -1,0 +1,193 @@
+"""What a broker is made of: the ground that stands before it serves, and the parts that serve on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cluster.catalog import Catalog
+from penstock.cluster.controller import Controller
+from penstock.cluster.internal_topics import InternalTopics
+from penstock.cluster.live_config import LiveConfig
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.config.broker import BrokerConfig
+from penstock.core.fetch_session import FetchSessions
+from penstock.core.quota import ClientQuotas
+from penstock.model.clock import Chance, Clock
+from penstock.observe.counters import StorageCounters, TopicTraffic
+from penstock.observe.log import Logger
+from penstock.runtime.coordinators import GroupCoordinators
+from penstock.runtime.fetching import Fetches
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.hosts import Hosts
+from penstock.runtime.maintenance import Maintenance
+from penstock.runtime.moving import Moving
+from penstock.runtime.timers import Timers
+from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.runtime.txn_markers import MarkerLog
+from penstock.runtime.wakes import Wakes
+from penstock.storage.store import LogStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Settings, metadata, logs, time, chance, threads and what is counted: all that the parts stand on."""
+
+    live: LiveConfig
+    catalog: Catalog
+    logs: LogStore
+    clock: Clock
+    chance: Chance
+    threads: Executor
+    log: Logger
+    quotas: ClientQuotas
+    traffic: TopicTraffic
+    storage_counters: StorageCounters
+
+    def settings(self) -> BrokerConfig:
+        """As they are now: some change while the broker runs."""
+        return self.live.current
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What serves. `begin` takes in what exists and `close` ends it; in between, `background` must run."""
+
+    ground: Ground
+    controller: Controller
+    loop: asyncio.AbstractEventLoop
+    timers: Timers
+    hosts: Hosts
+    maintenance: Maintenance
+    moving: Moving
+    fetches: Fetches
+    groups: GroupCoordinators
+    transactions: TxnCoordinators
+    markers: MarkerLog
+    producer_ids: ProducerIds
+    internal_topics: InternalTopics
+
+    def begin(self) -> None:
+        """Host what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
+        ground = self.ground
+        self.hosts.start(ground.catalog.image.topics.values())
+        ground.catalog.listen(self.hosts.apply)
+        self.groups.start()
+        self.transactions.start()
+        ground.catalog.listen(self.groups.follow)
+        ground.catalog.listen(self.transactions.follow)
+        ground.live.listen(lambda _, after: self.hosts.reconfigure_all(after))
+
+    def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self.maintenance.run(), self.moving.run(), self.groups.run(), self.transactions.run()
+
+    def close(self) -> None:
+        self.transactions.close()
+        self.groups.close()
+        self.timers.close()
+        self.hosts.close()
+
+
+def make_parts(ground: Ground, controller: Controller) -> Parts:
+    """Make every part in the order in which they need each other; none of them does anything yet."""
+    loop = asyncio.get_running_loop()
+    timers = Timers(loop)
+    flushes = GroupCommit(
+        ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
+    )
+    hosts = make_hosts(ground, loop, flushes)
+    groups = make_groups(ground, hosts, timers)
+    markers = MarkerLog(hosts=hosts, groups=groups, clock=ground.clock)
+    producer_ids = ProducerIds(controller)
+    return Parts(
+        ground=ground,
+        controller=controller,
+        loop=loop,
+        timers=timers,
+        hosts=hosts,
+        maintenance=make_maintenance(ground, hosts, flushes),
+        moving=make_moving(ground, hosts),
+        fetches=make_fetches(ground, hosts, timers),
+        groups=groups,
+        transactions=make_transactions(ground, hosts, timers, markers, producer_ids),
+        markers=markers,
+        producer_ids=producer_ids,
+        internal_topics=InternalTopics(controller=controller, config=ground.settings),
+    )
+
+
+def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, flushes: GroupCommit) -> Hosts:
+    config = ground.settings()
+    return Hosts(
+        broker_id=config.broker_id,
+        config=config,
+        store=ground.logs,
+        clock=ground.clock,
+        wakes=Wakes(loop.call_soon),
+        flushes=flushes,
+        threads=ground.threads,
+        log=ground.log.bind(part="runtime"),
+    )
+
+
+def make_maintenance(ground: Ground, hosts: Hosts, flushes: GroupCommit) -> Maintenance:
+    return Maintenance(
+        hosts=hosts,
+        store=ground.logs,
+        config=ground.settings,
+        clock=ground.clock,
+        threads=ground.threads,
+        flushes=flushes,
+        log=ground.log.bind(part="maintenance"),
+        quotas=ground.quotas,
+        counters=ground.storage_counters,
+    )
+
+
+def make_moving(ground: Ground, hosts: Hosts) -> Moving:
+    return Moving(
+        hosts=hosts,
+        store=ground.logs,
+        chance=ground.chance,
+        threads=ground.threads,
+        log=ground.log.bind(part="moving"),
+    )
+
+
+def make_fetches(ground: Ground, hosts: Hosts, timers: Timers) -> Fetches:
+    slots = ground.settings().max_incremental_fetch_session_cache_slots
+    return Fetches(hosts=hosts, sessions=FetchSessions(slots, ground.chance.below), timers=timers)
+
+
+def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinators:
+    return GroupCoordinators(
+        hosts=hosts,
+        logs=ground.logs,
+        image=ground.catalog.image,
+        config=ground.settings,
+        clock=ground.clock,
+        chance=ground.chance,
+        timers=timers,
+        threads=ground.threads,
+        log=ground.log.bind(part="groups"),
+    )
+
+
+def make_transactions(
+    ground: Ground, hosts: Hosts, timers: Timers, markers: MarkerLog, producer_ids: ProducerIds
+) -> TxnCoordinators:
+    return TxnCoordinators(
+        hosts=hosts,
+        logs=ground.logs,
+        image=ground.catalog.image,
+        config=ground.settings,
+        clock=ground.clock,
+        timers=timers,
+        threads=ground.threads,
+        log=ground.log.bind(part="transactions"),
+        markers=markers,
+        take_producer_id=producer_ids.next_at_hand,
+    )
