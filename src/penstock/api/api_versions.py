@@ -17,6 +17,7 @@ FEATURES = {"group.version": 1, "transaction.version": 2}
 """Each feature's level: the consumer protocol, and transactions that raise their producer's epoch each."""
 
 FEATURE_MIN = 0
+LEVEL_ZERO_FROM = 4
 FEATURES_EPOCH = 1
 """Clients believe the features of the greatest epoch; these never change."""
 
@@ -39,11 +40,13 @@ class ApiVersions:
         ):
             return gen.Response(error_code=InvalidRequest.code)
         context.connection.properties["software"] = f"{request.client_software_name} {request.client_software_version}"
+        # Older clients take a feature that may be at level 0 for a broken one, so it is not shown to them.
+        shown = FEATURES if context.api_version >= LEVEL_ZERO_FROM else {}
         return gen.Response(
             api_keys=self._rows(),
             supported_features=[
                 gen.SupportedFeatureKey(name=name, min_version=FEATURE_MIN, max_version=level)
-                for name, level in FEATURES.items()
+                for name, level in shown.items()
             ],
             finalized_features_epoch=FEATURES_EPOCH,
             finalized_features=[

@@ -19,6 +19,7 @@ from penstock.core.quota import ClientQuotas
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
+    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
     RequestTimedOut,
@@ -133,6 +134,8 @@ class Produce:
 
     def _vouched(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
         """What a transactional producer wants written, once its partitions are part of the transaction."""
+        if not transactional_id:
+            return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
         producer, partitions = self._to_add(context, request) if version >= PRODUCE_ADDS_FROM else (None, ())
         if producer is None:

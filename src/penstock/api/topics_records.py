@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import PolicyViolation
+from penstock.model.generated_errors import InvalidTopic, PolicyViolation
+from penstock.model.topic import check_topic_name
 from penstock.runtime.hosts import Hosts
 from penstock.wire.api import delete_records as gone
 from penstock.wire.api import describe_producers as gen
@@ -64,7 +65,10 @@ class TopicsRecords:
 
     def _producers(self, topic: str, index: int) -> gen.PartitionResponse:
         try:
+            check_topic_name(topic)
             host = self._hosts.get(topic, index)
+        except InvalidTopic as error:
+            return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=error.wire_message)
         except BrokerError as error:
             # Kafka has words for a missing topic, none for a missing partition of one that is there.
             message = str(error) or None if self._hosts.topic(topic) else error.meaning()

@@ -92,7 +92,7 @@ class Transactions:
         def answer(reply: Reply | BrokerError) -> add_api.Response:
             code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             codes = {tp: UnknownTopicOrPartition.code if tp in missing else code for tp in partitions}
-            return add_api.Response(results_by_topic_v3_and_below=topic_results(codes))
+            return add_api.Response(results_by_topic_v3_and_below=topic_results(topics, codes))
 
         if missing:
             return answer(OperationNotAttempted())
@@ -135,7 +135,7 @@ class Transactions:
             missing = reply.missing if isinstance(reply, PartitionsVerified) else ()
             codes = {tp: TransactionAbortable.code if tp in missing else code for tp in partitions}
             codes.update(dict.fromkeys(unknown, UnknownTopicOrPartition.code))
-            result.topic_results = topic_results(codes)
+            result.topic_results = topic_results(transaction.topics, codes)
             gathering.arrived()
 
         if unknown:
@@ -285,10 +285,13 @@ class Transactions:
 
         def commit(refusal: BrokerError | None) -> Any:
             try:
-                if refusal is not None:
-                    raise refusal
                 self._vouching.check_offsets(
-                    request.transactional_id, place, request.producer_id, request.producer_epoch, context.api_version
+                    request.transactional_id,
+                    place,
+                    request.producer_id,
+                    request.producer_epoch,
+                    context.api_version,
+                    refusal,
                 )
                 return ask(group, command, answer)
             except BrokerError as error:
@@ -301,16 +304,22 @@ class Transactions:
         )
 
 
-def topic_results(codes: dict[TopicPartition, int]) -> list[add_api.AddPartitionsToTxnTopicResult]:
-    topics: dict[str, add_api.AddPartitionsToTxnTopicResult] = {}
-    for (name, index), code in codes.items():
-        topic = topics.get(name)
-        if topic is None:
-            topic = topics[name] = add_api.AddPartitionsToTxnTopicResult(name=name)
-        topic.results_by_partition.append(
-            add_api.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+def topic_results(
+    topics: Iterable[add_api.AddPartitionsToTxnTopic], codes: dict[TopicPartition, int]
+) -> list[add_api.AddPartitionsToTxnTopicResult]:
+    """The answer has the shape of the request, whatever that repeats or leaves out."""
+    return [
+        add_api.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                add_api.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
         )
-    return list(topics.values())
+        for topic in topics
+    ]
 
 
 def commit_response(request: commit_api.Request, codes: dict[tuple[str, int], int]) -> commit_api.Response:

@@ -51,7 +51,7 @@ class TxnVouching:
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
 
-        def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
             try:
                 if refusal is not None:
                     raise refusal
@@ -59,22 +59,31 @@ class TxnVouching:
                     self._coordinators.verify(transactional_id, tp, producer_id, epoch)
             except BrokerError as error:
                 raise told(error, abortable=abortable, adds=adds) from None
+            return adds
 
         return vouch
 
     def check_offsets(
-        self, transactional_id: str, place: TopicPartition, producer_id: int, epoch: int, version: int
+        self,
+        transactional_id: str,
+        place: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        version: int,
+        refusal: BrokerError | None = None,
     ) -> None:
         """Raise where a transaction may not commit offsets to a partition of `__consumer_offsets`."""
         adds = version >= OFFSETS_ADD_FROM
         if not adds and not self._enabled():
             return
         try:
+            if refusal is not None:
+                raise refusal
             self._coordinators.verify(transactional_id, place, producer_id, epoch)
         except BrokerError as error:
-            refusal = told(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
+            said = told(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
             # The group's coordinator speaks of itself, and not of its log.
-            raise CoordinatorNotAvailable() if isinstance(refusal, NotEnoughReplicas) else refusal from None
+            raise CoordinatorNotAvailable() if isinstance(said, NotEnoughReplicas) else said from None
 
     def add_then(
         self,
@@ -131,7 +140,7 @@ def told(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:
         case ProducerFenced():
             return InvalidProducerEpoch()
         case TransactionAbortable() if not abortable:
-            return InvalidTxnState()
+            return InvalidTxnState("Partition was not added to the transaction")
         case ConcurrentTransactions() if not adds:
             return NotEnoughReplicas()
         case _:

@@ -34,6 +34,7 @@ from penstock.model.generated_errors import (
     MessageTooLarge,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
 )
 from penstock.model.ids import TopicId, TopicPartition
@@ -62,8 +63,11 @@ from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
-Vouch = Callable[[TopicPartition, int, int], None]
-"""Raises where a producer's transaction, of this id and epoch, does not cover a partition."""
+Vouch = Callable[[TopicPartition, int, int], bool]
+"""Raises where a producer's transaction, of this id and epoch, does not cover a partition.
+
+True where the epoch is this transaction's alone, so that its sequences begin at 0 in every partition.
+"""
 
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
@@ -275,6 +279,8 @@ class PartitionHost:
         if producer_id >= 0:
             transactional = attributes & TRANSACTIONAL_FLAG != 0
             if not internal:
+                if transactional and not producers.is_open(producer_id, epoch):
+                    self._check_begins(producer_id, epoch, sequence, vouch)
                 try:
                     duplicate = producers.check(producer_id, epoch, sequence, last, transactional)
                 except BrokerError as error:
@@ -282,8 +288,6 @@ class PartitionHost:
                 if duplicate is not None:
                     base, last, timestamp = duplicate
                     return Appended(base, timestamp, state.log_start, last + 1)
-                if transactional and not producers.is_open(producer_id, epoch):
-                    self._check_ongoing(producer_id, epoch, vouch)
             base = self.log.append(batch, header, state.leader_epoch)
             producers.record(producer_id, epoch, sequence, last, transactional, base, max_time, now_ms)
         else:
@@ -308,13 +312,15 @@ class PartitionHost:
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, state.log_start, end)
 
-    def _check_ongoing(self, producer_id: int, epoch: int, vouch: Vouch | None) -> None:
+    def _check_begins(self, producer_id: int, epoch: int, sequence: int, vouch: Vouch | None) -> None:
         """A transaction's first batch here is taken only from whom the coordinator vouches for, as of now."""
         assert vouch is not None, f"{self.tp}: a transactional batch of {producer_id} that nobody vouches for"
-        try:
-            vouch(self.tp, producer_id, epoch)
-        except BrokerError as error:
-            raise self._placed(error)
+        if vouch(self.tp, producer_id, epoch) and sequence != 0 and self.producers.get(producer_id) is None:
+            raise self._placed(
+                OutOfOrderSequenceNumber(
+                    f"Invalid sequence number for new producer {producer_id} in partition {self.tp}: {sequence}"
+                )
+            )
 
     def _store_marker(self, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int) -> Appended:
         """Append what ends a producer's transaction, and note it where readers will look when it was aborted."""

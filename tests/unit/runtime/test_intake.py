@@ -367,7 +367,7 @@ def test_transactional_batches_need_a_transaction() -> None:
     data = changed(batch(b"a", producer_id=3), attributes=TRANSACTIONAL_FLAG)
     refused(data, TransactionalIdAuthorizationFailed)
 
-    def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+    def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         raise InvalidTxnState
 
     refused(data, InvalidTxnState, vouch=nobody)

@@ -48,7 +48,7 @@ def marker(*, commit: bool, producer_id: int = 5, epoch: int = 0, coordinator: i
     )
 
 
-def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
     """Vouches for no one."""
     raise InvalidTxnState
 
@@ -236,8 +236,9 @@ def test_a_batch_that_begins_a_transaction_is_vouched_for_once_and_by_epoch() ->
     host = rig.host()
     asked: list[tuple[TopicPartition, int, int]] = []
 
-    def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> None:
+    def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         asked.append((tp, producer_id, epoch))
+        return False
 
     rig.append(host, transactional(b"a"), vouch=vouch)
     rig.append(host, transactional(b"b", sequence=1), vouch=nobody)
