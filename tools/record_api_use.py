@@ -19,8 +19,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import LOOPBACK, free_port
+from protocol.group_members import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "protocol"
@@ -34,7 +37,7 @@ Use = dict[str, list[int]]
 def requests_of(module: Path) -> Use:
     """By API, the versions that the module's clients sent."""
     metrics_port = free_port()
-    with PenstockProcess(settings={"metrics.listener": f"{LOOPBACK}:{metrics_port}"}) as broker:
+    with PenstockProcess(settings={"metrics.listener": f"{LOOPBACK}:{metrics_port}", **QUICK}) as broker:
         before = scrape(metrics_port)
         environment = {**os.environ, "PENSTOCK_TEST_BOOTSTRAP": broker.bootstrap}
         command = [sys.executable, "-m", "pytest", "-q", str(module)]
