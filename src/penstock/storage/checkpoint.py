@@ -1,7 +1,7 @@
 """Small text files that say how far things have got: a version, a count, then a line for each entry, as Kafka has
 them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from penstock.model.ids import TopicPartition
 from penstock.storage.disk import Disk, replace_file
@@ -56,8 +56,8 @@ def read_lines(disk: Disk, path: str) -> list[str]:
     return decode_lines(path, data)
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> None:
-    write_lines(disk, path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()), sync=sync)
+def encode_offsets(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
+    return encode_lines(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

@@ -15,7 +15,7 @@ from penstock.storage.checkpoint import (
     LOG_STARTS,
     RECOVERY_POINTS,
     CheckpointDamaged,
-    encode_lines,
+    encode_offsets,
     read_offsets,
 )
 from penstock.storage.directories import LogDirectory, StartRefused, said
@@ -300,16 +300,14 @@ class LogStore:
 
     def _checkpoints(self, directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:
         columns = {
-            RECOVERY_POINTS: [f"{log.tp.topic} {log.tp.partition} {log.recovery_point}" for log in logs],
-            LOG_STARTS: [f"{log.tp.topic} {log.tp.partition} {log.log_start}" for log in logs if log.log_start],
-            HIGH_WATERMARKS: [
-                f"{log.tp.topic} {log.tp.partition} {min(log.high_watermark, log.log_end)}" for log in logs
-            ],
-            CLEANER_OFFSETS: [f"{log.tp.topic} {log.tp.partition} {log.cleaned_to}" for log in logs if log.cleaned_to],
+            RECOVERY_POINTS: [(log.tp, log.recovery_point) for log in logs],
+            LOG_STARTS: [(log.tp, log.log_start) for log in logs if log.log_start],
+            HIGH_WATERMARKS: [(log.tp, min(log.high_watermark, log.log_end)) for log in logs],
+            CLEANER_OFFSETS: [(log.tp, log.cleaned_to) for log in logs if log.cleaned_to],
         }
-        for name, lines in columns.items():
+        for name, offsets in columns.items():
             path = directory.file(name)
-            data = encode_lines(lines)
+            data = encode_offsets(offsets)
             if self._written.get(path) != data:
                 self._written[path] = data
                 yield path, data

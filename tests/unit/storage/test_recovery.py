@@ -15,7 +15,7 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.model.ids import TopicPartition
-from penstock.storage.checkpoint import CheckpointDamaged, read_offsets, write_offsets
+from penstock.storage.checkpoint import CheckpointDamaged, encode_offsets, read_offsets
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.names import LOG
 from penstock.storage.recovery import Stop
@@ -340,7 +340,7 @@ def test_a_checkpoint_that_is_shorter_than_it_says_is_not_believed():
     disk = MemDisk()
     disk.make_directory("/d")
     offsets = {TopicPartition("a", 0): 5, TopicPartition("b-c", 12): 2**40}
-    write_offsets(disk, "/d/x", offsets, sync=True)
+    disk.write_file("/d/x", encode_offsets(offsets.items()))
 
     assert disk.read_file("/d/x") == b"0\n2\na 0 5\nb-c 12 1099511627776\n"
     assert read_offsets(disk, "/d/x") == offsets
