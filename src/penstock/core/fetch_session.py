@@ -98,10 +98,6 @@ class FetchPartition:
         self.log_start = log_start
         return news
 
-    def is_news(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
-        """As `told`, without noting anything."""
-        return failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
-
 
 class FetchSession:
     """The partitions of one reader, in the order in which they are to be served."""

@@ -93,11 +93,6 @@ class ProducerEntry:
         )
 
 
-def sequence_after(sequence: int, steps: int) -> int:
-    """Sequences count to 2^31 - 1 and go on at 0."""
-    return (sequence + steps) & SEQUENCE_MAX
-
-
 class ProducerTable:
     """The producers of one partition."""
 

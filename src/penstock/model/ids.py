@@ -2,12 +2,6 @@
 
 from typing import NamedTuple, NewType
 
-BrokerId = NewType("BrokerId", int)
-Offset = NewType("Offset", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-ProducerId = NewType("ProducerId", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
-Millis = NewType("Millis", int)
 TopicId = NewType("TopicId", bytes)
 """Sixteen bytes, never reused: a topic made anew under an old name has another id."""
 

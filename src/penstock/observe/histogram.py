@@ -63,14 +63,3 @@ class Histogram:
             elif index >= SHOWN_FROM:
                 rows.append((repr((1 << index) / MICROS), float(running)))
         return rows
-
-    def quantile_seconds(self, share: float) -> float:
-        """An upper bound of the given quantile: the true one is at most a factor of two below it."""
-        assert 0.0 <= share <= 1.0, f"not a share: {share}"
-        wanted = share * self.count
-        running = 0
-        for index, count in enumerate(self.buckets):
-            running += count
-            if count and running >= wanted:
-                return (1 << index) / MICROS
-        return 0.0

@@ -60,7 +60,6 @@ class Totals:
     bytes_read: int = 0
     bytes_written: int = 0
     records_dropped: int = 0
-    tombstones_dropped: int = 0
 
 
 class Compaction:
@@ -224,7 +223,6 @@ class Compaction:
             if stays and record.is_tombstone:
                 if is_due:
                     stays = False
-                    self.totals.tombstones_dropped += 1
                 else:
                     has_tombstone = True
             keep.append(stays)

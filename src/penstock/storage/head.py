@@ -26,7 +26,6 @@ INDEX_SAVE_ENTRIES = 64
 HOT_TAIL_BYTES = 8 * 1024 * 1024
 """This much of what was written last is taken to be in memory, unprobed."""
 
-ROLL_NEVER = 2**63 - 1
 ROLL_AT_ONCE = -(2**63)
 
 

@@ -14,9 +14,6 @@ from penstock.storage.store import LogStore
 from penstock.storage.view import LogView, SegmentView
 from penstock.storage.walk import BadBatch, walk
 
-SCRUB_BYTES_PER_SECOND = 8 * 1024 * 1024
-"""The default rate: a terabyte takes a day and a half."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubJob:

@@ -64,16 +64,6 @@ def find_libs() -> Path:
     raise KafkaMissing(f"no jars of Apache Kafka {KAFKA_VERSION}: run `python tools/kafka_jars.py` (needs Maven)")
 
 
-def kafka_available() -> bool:
-    """Whether both Java and the jars are here, for tests that skip without them."""
-    try:
-        find_java()
-        find_libs()
-    except KafkaMissing:
-        return False
-    return True
-
-
 def tool_command(main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
     """The command line of one of Kafka's own tools, such as org.apache.kafka.tools.ConsumerPerformance."""
     return [str(find_java()), f"-Xmx{heap}", "-cp", f"{find_libs()}/*", main_class, *arguments]
@@ -97,7 +87,6 @@ class ApacheKafka:
     ) -> None:
         self.heap = heap
         self.start_seconds = 0.0
-        self.format_seconds = 0.0
         self._java_options = java_options
         self._extra = dict(properties or {})
         self._folder_owned = folder is None
@@ -175,10 +164,8 @@ class ApacheKafka:
     def _format(self, configuration: Path) -> None:
         lines = [f"{name}={value}\n" for name, value in self.properties.items()]
         configuration.write_text("".join(lines), encoding="utf-8")
-        began = time.perf_counter()
         command = tool_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration))
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX, check=False)
-        self.format_seconds = time.perf_counter() - began
         if done.returncode != 0:
             raise ProcessFailed(f"storage format failed with status {done.returncode}\n{done.stdout}{done.stderr}")
 

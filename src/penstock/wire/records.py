@@ -305,13 +305,6 @@ def build_batch(
     )
 
 
-def recompress(batch: Buffer, codec: int, level: int | None = None, limit_bytes: int = RECORDS_BYTES_MAX) -> bytearray:
-    """The same records under another codec."""
-    header = parse_batch_header(batch)
-    body = records_of(batch, header, limit_bytes)
-    return _sealed(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), compress(codec, body, level))
-
-
 def filter_batch(
     batch: Buffer,
     keep: Sequence[bool],

@@ -117,7 +117,7 @@ def test_a_partition_is_told_again_only_when_something_changed() -> None:
     assert partition.told(100, 5, 0, failed=False)
     assert partition.told(0, 6, 0, failed=False)
     assert partition.told(0, 6, 1, failed=False)
-    assert not partition.is_news(0, 6, 1, failed=False)
+    assert not partition.told(0, 6, 1, failed=False)
 
 
 def test_an_error_is_always_told_and_so_is_its_end() -> None:

@@ -33,7 +33,6 @@ from penstock.wire.records import (
     iter_batches,
     parse_batch_header,
     parse_marker,
-    recompress,
 )
 
 LOOPS = both("record_loops")
@@ -115,20 +114,6 @@ def test_a_filtered_batch_keeps_the_chosen_records_and_its_place(
     if expected:
         assert after.max_timestamp == max(record.timestamp_ms for record in expected)
         assert horizon is None or after.base_timestamp == horizon
-
-
-@given(records=record_lists(), first=st.sampled_from(CODECS), second=st.sampled_from(CODECS))
-def test_another_codec_changes_nothing_but_the_bytes(records: list[Record], first: int, second: int) -> None:
-    batch = build_batch(records, compression=first, is_transactional=True, leader_epoch=3)
-
-    changed = recompress(batch, second)
-
-    assert decode_records(changed) == decode_records(batch)
-    header = parse_batch_header(changed)
-    assert header.codec == second
-    assert header.is_transactional
-    assert header.leader_epoch == 3
-    assert crc_ok(changed, 0, header)
 
 
 @given(records=record_lists(), codec=st.sampled_from(CODECS))

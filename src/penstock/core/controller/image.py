@@ -79,9 +79,6 @@ class MetadataImage:
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
 
-    def topic_by_id(self, topic_id: bytes) -> TopicState | None:
-        return self.topics_by_id.get(TopicId(topic_id))
-
     def broker_settings(self, broker: str) -> Mapping[str, str]:
         """The settings given to a running broker, or with `<default>` to all of them."""
         return self.broker_configs.get(broker, NO_CONFIGS)
