@@ -1,8 +1,9 @@
-"""Transactions of librdkafka's and aiokafka's producers, and who sees what of them."""
+"""Transactions of librdkafka's, aiokafka's and Kafka's own producers, and who sees what of them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from penstock.runtime.coordinator_set import partition_of
+from protocol.test_kafka_java_tools import TOOLS, on, tool
 from protocol.topics import fresh_name, wait_until
 
 pytestmark = pytest.mark.xdist_group("transactions")
 SECONDS_MAX = 20.0
+STATE_PARTITIONS = 50
 
 
 def producer(broker: Any, name: str, **settings: Any) -> Producer:
@@ -204,3 +208,37 @@ def test_aiokafka_writes_reads_and_commits_offsets_in_transactions(broker: Any, 
         return values, offset
 
     assert asyncio.run(run()) == ([b"committed", b"also committed"], 7)
+
+
+@pytest.mark.needs("kafka-jars")
+def test_kafkas_tools_write_show_and_read_transactions(broker: Any, topic: str) -> None:
+    name = fresh_name("java")
+    sent = tool(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", topic, "--num-records", "300", "--record-size", "100", "--throughput", "300"),
+        *("--bootstrap-server", broker.bootstrap, "--transactional-id", name, "--transaction-duration-ms", "100"),
+    )
+    assert "300 records sent" in sent
+
+    shown = tool(f"{TOOLS}.TransactionsCommand", *on(broker), "describe", "--transactional-id", name)
+    producer_id, epoch, state = shown.splitlines()[-1].split()[2:5]
+    assert state == "CompleteCommit", shown
+    assert int(epoch) >= 3, "each transaction has an epoch of its own"
+
+    records = tool(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *(*on(broker), "--topic", "__transaction_state", "--partition", str(partition_of(name, STATE_PARTITIONS))),
+        *("--offset", "earliest", "--timeout-ms", "5000"),
+        *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter"),
+    )
+    # The tool prints one value after another, without anything between them.
+    shown_values = records[records.index("{") : records.rindex("}") + 1]
+    values = json.loads("[" + shown_values.replace('}{"key"', '},{"key"') + "]")
+    mine = [line["value"] for line in values if line["key"]["data"]["transactionalId"] == name]
+    assert mine[-1]["version"] == 1
+    assert mine[-1]["data"]["producerId"] == int(producer_id)
+    assert mine[-1]["data"]["producerEpoch"] == int(epoch)
+    assert mine[-1]["data"]["clientTransactionVersion"] == 2
+    statuses = [value["data"]["transactionStatus"] for value in mine]
+    assert statuses[:4] == [0, 1, 2, 4], "Empty, Ongoing, PrepareCommit, CompleteCommit"
+    assert len(seen(broker, topic, 300)) == 300

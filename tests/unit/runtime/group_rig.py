@@ -11,6 +11,8 @@ from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
     CommitReply,
+    CommitTxnOffsets,
+    DeleteGroups,
     GroupCommand,
     Heartbeat,
     JoinGroup,
@@ -36,8 +38,10 @@ def offsets_topic(partitions: int = 1, configs: Mapping[str, str] | None = None)
 class Groups:
     """One broker's coordinators. Topics: `orders` with four partitions, and the one that groups are kept in."""
 
-    def __init__(self, own: TopicState | None = None, disk: MemDisk | None = None) -> None:
-        topics = (topic("orders", 4), own or offsets_topic())
+    def __init__(
+        self, own: TopicState | None = None, disk: MemDisk | None = None, more: tuple[TopicState, ...] = ()
+    ) -> None:
+        topics = (topic("orders", 4), own or offsets_topic(), *more)
         self.rig = Rig(*topics, disk=disk)
         self.image = MetadataImage()
         for one in topics:
@@ -62,7 +66,7 @@ class Groups:
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
         """Ask, and give the list that the answer will be in."""
         answers: list[Reply | BrokerError] = []
-        self.of(command.groups[0] if not hasattr(command, "group") else command.group).submit(command, answers.append)
+        self.of(group_of(command)).submit(command, answers.append)
         return answers
 
     async def answer(self, command: GroupCommand) -> Any:
@@ -164,3 +168,10 @@ def with_groups(act: Callable[[Groups], Coroutine[Any, Any, None]], own: TopicSt
 
 def took(reply: object) -> bool:
     return isinstance(reply, CommitReply) and not reply.failures
+
+
+def group_of(command: GroupCommand) -> str:
+    """The group that a command is for; of several, which are in one partition, the first."""
+    if isinstance(command, CommitTxnOffsets):
+        return command.commit.group
+    return command.groups[0] if isinstance(command, DeleteGroups) else command.group

@@ -1,0 +1,211 @@
+"""Transactions on a disk in memory: their log, their markers, and what is left of them after a crash."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.runtime.group_rig import TURNS_MAX, Groups, offsets_topic
+from tests.unit.runtime.rig import NOW_MS, topic
+
+from penstock.core.group.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
+from penstock.core.step import Reply
+from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
+from penstock.core.txn.events import TransactionSaved
+from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, TxnState
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import ProducerFenced, TransactionAbortable
+from penstock.model.ids import TopicPartition
+from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.runtime.txn_journal import encode_event
+from penstock.runtime.txn_markers import MarkerLog
+from penstock.testing.mem_disk import MemDisk
+from penstock.wire.records import COMMIT_MARKER, RecordBatchBuilder, decode_records, parse_marker
+
+STATE = "__transaction_state"
+ORDERS = TopicPartition("orders", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+PRODUCER_ID = 7
+
+
+class Transactions:
+    """One broker's coordinators of transactions, beside those of its groups."""
+
+    def __init__(self, disk: MemDisk | None = None) -> None:
+        state = topic(STATE, 1, number=98, configs={"cleanup.policy": "compact"})
+        self.groups = Groups(offsets_topic(), disk=disk, more=(state,))
+        rig = self.rig = self.groups.rig
+        ids = iter(range(PRODUCER_ID, PRODUCER_ID + 100))
+        self.markers = MarkerLog(hosts=rig.hosts, groups=self.groups.coordinators, clock=rig.clock)
+        self.coordinators = TxnCoordinators(
+            hosts=rig.hosts,
+            logs=rig.store,
+            image=self.groups.image,
+            config=lambda: rig.config,
+            clock=rig.clock,
+            timers=rig.timers,
+            threads=rig.threads,
+            log=rig.notes,
+            markers=self.markers,
+            take_producer_id=lambda: next(ids),
+        )
+        self.coordinators.start()
+
+    def ask(self, command: TxnCommand) -> Any:
+        answers: list[Reply | BrokerError] = []
+        self.coordinators.of(command.transactional_id).submit(command, answers.append)
+        assert len(answers) == 1, f"{len(answers)} answers to {command}"
+        return answers[0]
+
+    def state(self, name: str = "t") -> TxnState:
+        return self.coordinators.of(name).shard().describe(name).state
+
+    async def load(self) -> None:
+        """Let what has records be read."""
+        loads = [asyncio.create_task(one.run()) for one in (self.groups.coordinators, self.coordinators)]
+        for _ in range(TURNS_MAX):
+            if not self.groups.coordinators.loading and not self.coordinators.loading:
+                break
+            await asyncio.sleep(0)
+        for one in loads:
+            one.cancel()
+        await asyncio.wait(loads)
+        self.rig.loop.pass_ms(200)
+
+    def outcomes(self, tp: TopicPartition = ORDERS) -> list[bool]:
+        """What the markers in a partition say, in order."""
+        log = self.rig.host(tp.topic, tp.partition).log
+        batches = [batch for batch in log.view().walk_from(0, bodies=True) if batch.header.is_control]
+        return [parse_marker(decode_records(bytes(batch.data))[0])[0] == COMMIT_MARKER for batch in batches]
+
+
+def begin(world: Transactions, *partitions: TopicPartition, version: int = BUMPING_VERSION) -> tuple[int, int]:
+    made = world.ask(InitProducer(transactional_id="t", timeout_ms=60_000))
+    add = AddPartitions(
+        transactional_id="t",
+        producer_id=made.producer_id,
+        epoch=made.epoch,
+        partitions=partitions,
+        transaction_version=version,
+    )
+    assert not isinstance(world.ask(add), BrokerError)
+    return made.producer_id, made.epoch
+
+
+def end(producer_id: int, epoch: int, *, commit: bool = True, version: int = BUMPING_VERSION) -> EndTransaction:
+    return EndTransaction(
+        transactional_id="t", producer_id=producer_id, epoch=epoch, commit=commit, transaction_version=version
+    )
+
+
+def commit_offset(producer_id: int, epoch: int, offset: int) -> CommitTxnOffsets:
+    entry = CommitEntry("orders", 0, offset)
+    commit = CommitOffsets(group="g", member_id="", group_instance_id=None, generation=-1, entries=(entry,), version=5)
+    return CommitTxnOffsets(producer_id=producer_id, producer_epoch=epoch, commit=commit)
+
+
+def test_a_commit_reaches_every_partition_and_is_then_complete() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS, TopicPartition("orders", 1), OFFSETS)
+        assert await world.groups.answer(commit_offset(producer_id, epoch, 5)) == ALL_COMMITTED
+        assert world.groups.offsets() == {}
+        assert world.groups.of().shard().unsettled("g", "orders", 0)
+
+        ended = world.ask(end(producer_id, epoch))
+
+        assert (ended.producer_id, ended.epoch) == (producer_id, epoch + 1)
+        assert world.state() is TxnState.COMPLETE_COMMIT
+        assert world.outcomes() == world.outcomes(TopicPartition("orders", 1)) == world.outcomes(OFFSETS) == [True]
+        assert world.groups.offsets() == {("orders", 0): 5}
+
+    asyncio.run(act())
+
+
+def test_an_abort_leaves_nothing_of_the_offsets() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, OFFSETS, version=FIRST_VERSION)
+        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+
+        world.ask(end(producer_id, epoch, commit=False, version=FIRST_VERSION))
+
+        assert world.state() is TxnState.COMPLETE_ABORT
+        assert world.outcomes(OFFSETS) == [False]
+        assert world.groups.offsets() == {}
+        assert not world.groups.of().shard().unsettled("g", "orders", 0)
+
+    asyncio.run(act())
+
+
+def test_an_open_transaction_outlives_a_crash_with_its_offsets() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS, OFFSETS)
+        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+
+        again = Transactions(world.rig.stop(clean=False))
+        await again.load()
+
+        assert again.state() is TxnState.ONGOING
+        assert again.groups.offsets() == {}
+        assert again.groups.of().shard().unsettled("g", "orders", 0)
+        again.ask(end(producer_id, epoch))
+        assert again.groups.offsets() == {("orders", 0): 5}
+
+        third = Transactions(again.rig.stop(clean=False))
+        await third.load()
+        assert third.groups.offsets() == {("orders", 0): 5}
+        assert not third.groups.of().shard().unsettled("g", "orders", 0)
+
+    asyncio.run(act())
+
+
+def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS, OFFSETS)
+        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+        ongoing = world.coordinators.of("t").shard().describe("t")
+        decided = replace(ongoing, state=TxnState.PREPARE_COMMIT, epoch=epoch + 1)
+        key, value = encode_event(TransactionSaved(decided))
+        builder = RecordBatchBuilder()
+        builder.add(NOW_MS, key, value)
+        world.rig.append(world.rig.host(STATE), builder.build(), internal=True)
+
+        again = Transactions(world.rig.stop(clean=False))
+        await again.load()
+
+        assert again.state() is TxnState.COMPLETE_COMMIT
+        assert again.outcomes() == again.outcomes(OFFSETS) == [True]
+        assert again.groups.offsets() == {("orders", 0): 5}
+
+    asyncio.run(act())
+
+
+def test_a_partition_that_was_not_added_is_not_vouched_for() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS)
+
+        world.coordinators.verify("t", ORDERS, producer_id, epoch)
+        with pytest.raises(TransactionAbortable):
+            world.coordinators.verify("t", TopicPartition("orders", 1), producer_id, epoch)
+        with pytest.raises(ProducerFenced):
+            world.coordinators.verify("t", ORDERS, producer_id, epoch + 1)
+
+    asyncio.run(act())
+
+
+def test_a_topic_that_is_gone_does_not_hold_a_transaction_up() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS, OFFSETS)
+        world.groups.change(world.groups.image.topics["orders"], None)
+
+        world.ask(end(producer_id, epoch))
+
+        assert world.state() is TxnState.COMPLETE_COMMIT
+        assert world.outcomes(OFFSETS) == [True]
+
+    asyncio.run(act())
