@@ -109,15 +109,11 @@ def _cell(value: Any) -> str:
 
 
 LATER_APIS = (
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
     "alter_user_scram_credentials",
-    "end_txn",
     "share_acknowledge",
     "share_fetch",
     "share_group_describe",
     "share_group_heartbeat",
-    "txn_offset_commit",
 )
 KAFKA_ONLY_APIS = (
     "add_raft_voter",
@@ -133,12 +129,11 @@ KAFKA_ONLY_APIS = (
     "streams_group_describe",
     "streams_group_heartbeat",
     "write_share_group_state",
-    "write_txn_markers",
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
-        title="Transactions, share groups and credentials are not served yet",
+        title="Share groups and credentials are not served yet",
         reason="An API is advertised when all of it works, so that no client tries half a feature. These come later.",
         places=(
             *(
@@ -152,8 +147,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="APIs between Kafka's own nodes are not served",
         reason=(
             "penstock keeps its metadata in a store of its own and not in a Raft quorum; the state of share "
-            "groups and the markers of transactions travel between Kafka's brokers, no client sends them; streams "
-            "groups belong to one Java library."
+            "groups travels between Kafka's brokers, no client sends it; streams groups belong to one Java library."
         ),
         places=(
             *(
@@ -223,7 +217,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field="*.partition_responses[*].error_message", kafka=None)
-            for family in ("produce", "idempotence")
+            for family in ("produce", "idempotence", "transactions", "transactions_records")
         ),
     ),
     Difference(

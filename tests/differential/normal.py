@@ -14,7 +14,7 @@ from kio.schema.index import api_key_map
 
 from .batches import NOW_MS_MIN, read_batches
 
-NAME_FIELDS = ("name", "topic", "topic_name", "resource_name", "group_id")
+NAME_FIELDS = ("name", "topic", "topic_name", "resource_name", "group_id", "transactional_id")
 MEMBER_FIELDS = frozenset({"member_id", "leader"})
 MEMBER_ID_MADE = re.compile(r"(?s)(?:(.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w-]{22})")
 """Ids that a coordinator gives: a client's or instance's name with a random id, or a random id alone."""
@@ -54,7 +54,15 @@ WHOLE_FIELDS = {
 }
 """Replaced by a token unless null, zero, empty or negative: those mean "none" and are compared."""
 TIME_FIELDS = frozenset(
-    {"log_append_time", "base_timestamp", "max_timestamp", "timestamp", "last_timestamp", "last_fetch_timestamp"}
+    {
+        "log_append_time",
+        "base_timestamp",
+        "max_timestamp",
+        "timestamp",
+        "last_timestamp",
+        "last_fetch_timestamp",
+        "transaction_start_time",
+    }
 )
 IDENTITY_FIELDS = (
     "resource_type",
@@ -72,6 +80,7 @@ IDENTITY_FIELDS = (
     "log_dir",
     "feature",
     "user",
+    "producer_id",
 )
 """Kafka answers many lists in the order of a hash table: lists are compared as sets of these fields."""
 ORDERED_LISTS = frozenset({"synonyms", "records", "aborted_transactions"})

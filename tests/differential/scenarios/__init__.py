@@ -26,6 +26,10 @@ from . import (
     partitions,
     produce,
     topics,
+    transactions,
+    transactions_admin,
+    transactions_offsets,
+    transactions_records,
 )
 
 FAMILIES: dict[str, tuple[Scenario, ...]] = {
@@ -48,6 +52,10 @@ FAMILIES: dict[str, tuple[Scenario, ...]] = {
     "groups_offsets": groups_offsets.SCENARIOS,
     "groups_admin": groups_admin.SCENARIOS,
     "groups_consumer": groups_consumer.SCENARIOS,
+    "transactions": transactions.SCENARIOS,
+    "transactions_records": transactions_records.SCENARIOS,
+    "transactions_offsets": transactions_offsets.SCENARIOS,
+    "transactions_admin": transactions_admin.SCENARIOS,
     "cluster": cluster.SCENARIOS,
     "features_absent": features_absent.SCENARIOS,
 }
