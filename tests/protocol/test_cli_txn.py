@@ -1,0 +1,94 @@
+"""`penstock txn` as its users run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from protocol.test_cli import Cli
+from protocol.topics import fresh_name
+
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture(scope="module")
+def cli(broker: Any) -> Cli:
+    return Cli(broker.bootstrap)
+
+
+@pytest.fixture
+def topic(make_topic: Any) -> str:
+    name: str = make_topic(partitions=2)
+    return name
+
+
+class Open:
+    """A producer with an open transaction in both partitions of a topic."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.name = fresh_name("txn")
+        self.producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": self.name})
+        self.producer.init_transactions(SECONDS_MAX)
+        self.producer.begin_transaction()
+        for partition in range(2):
+            self.producer.produce(topic, b"value", partition=partition)
+        assert self.producer.flush(SECONDS_MAX) == 0
+
+
+@pytest.fixture
+def opened(broker: Any, topic: str) -> Open:
+    return Open(broker.bootstrap, topic)
+
+
+def test_an_open_transaction_is_listed_and_described(cli: Cli, opened: Open, topic: str) -> None:
+    (listed,) = [each for each in cli.json("txn", "list") if each["transactional_id"] == opened.name]
+    assert listed["state"] == "Ongoing"
+    assert listed in cli.json("txn", "list", "--state", "Ongoing", "--producer-id", str(listed["producer_id"]))
+    assert listed not in cli.json("txn", "list", "--state", "Empty")
+    assert listed not in cli.json("txn", "list", "--longer-than", "3600")
+
+    described = cli.json("txn", "describe", opened.name)
+
+    assert (described["state"], described["producer_id"]) == ("Ongoing", listed["producer_id"])
+    assert described["partitions"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
+    assert described["open_for_ms"] >= 0
+    assert f"transactional id {opened.name}: Ongoing" in cli.out("txn", "describe", opened.name)
+
+
+def test_a_transaction_that_has_ended_has_no_partitions(cli: Cli, opened: Open) -> None:
+    opened.producer.commit_transaction(SECONDS_MAX)
+
+    described = cli.json("txn", "describe", opened.name)
+
+    assert described["state"] in ("PrepareCommit", "CompleteCommit")
+    assert described["open_for_ms"] is None or described["state"] == "PrepareCommit"
+
+
+def test_names_and_states_that_are_not_there_are_refused(cli: Cli) -> None:
+    assert "there is no transactional id nobody" in cli.error("txn", "describe", "nobody")
+    assert "there is no state Sleeping" in cli.error("txn", "list", "--state", "Sleeping")
+
+
+def test_a_transaction_with_a_coordinator_does_not_hang_and_is_not_aborted(cli: Cli, opened: Open, topic: str) -> None:
+    assert cli.json("txn", "hanging", "--topic", topic, "--older-than", "0") == []
+
+    refused = cli.error("txn", "abort", f"{topic}:0", "--yes")
+
+    assert "its coordinator will end it" in refused
+    opened.producer.commit_transaction(SECONDS_MAX)
+
+
+def test_nothing_is_aborted_where_nothing_is_open(cli: Cli, topic: str) -> None:
+    assert "no transaction is open" in cli.error("txn", "abort", f"{topic}:0", "--yes")
+
+
+def test_a_part_of_a_transaction_is_aborted_by_force(cli: Cli, opened: Open, topic: str) -> None:
+    unasked = cli.error("txn", "abort", f"{topic}:1", "--force")
+    assert "say --yes" in unasked
+
+    done = cli.json("txn", "abort", f"{topic}:1", "--force", "--yes")
+
+    assert (done["aborted"]["topic"], done["aborted"]["partition"]) == (topic, 1)
+    assert "no transaction is open" in cli.error("txn", "abort", f"{topic}:1", "--yes")
