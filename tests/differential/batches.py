@@ -165,6 +165,11 @@ def _read_batch(data: bytes) -> dict[str, Any]:
         HEADER.unpack_from(data)
     )
     crc_is_right = crc == crc32.iscsi(data[COVERED_OFFSET:])
+    try:
+        records: Any = _read_records(decompress(attributes & 7, data[HEADER.size :]), count)
+    except Exception as error:
+        # Each codec has its own word for it.
+        records = f"unreadable: {type(error).__name__}"
     return {
         "base_offset": offset,
         "length": length,
@@ -179,7 +184,7 @@ def _read_batch(data: bytes) -> dict[str, Any]:
         "producer_epoch": pepoch,
         "base_sequence": sequence,
         "count": count,
-        "records": _read_records(decompress(attributes & 7, data[HEADER.size :]), count),
+        "records": records,
     }
 
 
