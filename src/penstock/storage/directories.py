@@ -100,7 +100,7 @@ class LogDirectory:
     def acquire(self, broker_id: int, cluster_id: str, chance: Chance) -> None:
         """Make the directory this broker's own. `StartRefused` when it is another's; `OSError` when it is unusable."""
         if not self.disk.exists(self.path):
-            self.disk.make_directory(self.path)
+            self.disk.make_directory(self.path, parents=True)
             self.disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
         self._lock = self.disk.lock(self.file(LOCK))
         if self._lock is None:

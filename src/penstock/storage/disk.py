@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -86,7 +87,9 @@ class Disk(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
-    def make_directory(self, path: str) -> None: ...
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        """Make it unless it is there. Without `parents`, a disk that is gone is not made anew on the one below it."""
+        ...
 
     def remove_tree(self, path: str) -> None: ...
 
@@ -214,8 +217,8 @@ class RealDisk:
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        Path(path).mkdir(DIRECTORY_MODE, parents=parents, exist_ok=True)
 
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(path)

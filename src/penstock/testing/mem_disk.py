@@ -334,10 +334,10 @@ class MemDisk:
         folder, name = self._parent(path)
         folder.change(name, None, inode)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
         self.before("make_directory", path, changes=True)
-        folder = self._root
-        for part in path.strip("/").split("/"):
+        folder = self._root if parents else self._parent(path)[0]
+        for part in path.strip("/").split("/") if parents else [path.rpartition("/")[2]]:
             found = folder.entries.get(part)
             if found is None:
                 found = Folder()

@@ -176,7 +176,7 @@ class Rig:
     def __init__(self, *topics: TopicState, disk: MemDisk | None = None, paths: tuple[str, ...] = (HOME,)) -> None:
         self.disk = disk if disk is not None else MemDisk()
         for path in paths:
-            self.disk.make_directory(path)
+            self.disk.make_directory(path, parents=True)
         self.disk.sync_directory("/")
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)

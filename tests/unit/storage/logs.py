@@ -104,7 +104,7 @@ def log_on(
     path: str = PATH,
 ) -> Log:
     """A log over what the disk holds, opened."""
-    disk.make_directory(path)
+    disk.make_directory(path, parents=True)
     log = Log(
         TP,
         TOPIC_ID_ZERO,

@@ -38,7 +38,7 @@ def test_files_are_appended_read_truncated_and_measured(disk_and_path):
 
 def test_names_are_made_renamed_linked_listed_and_removed(disk_and_path):
     disk, path = disk_and_path
-    disk.make_directory(f"{path}/d/e")
+    disk.make_directory(f"{path}/d/e", parents=True)
     disk.make_directory(f"{path}/d")
     replace_file(disk, f"{path}/d/a", b"1", sync=True)
     disk.link(f"{path}/d/a", f"{path}/d/b")
@@ -53,6 +53,15 @@ def test_names_are_made_renamed_linked_listed_and_removed(disk_and_path):
     assert disk.read_file(f"{path}/d/c") == b"1"
     disk.rename(f"{path}/d", f"{path}/f")
     disk.remove_tree(f"{path}/f")
+    assert disk.list_directory(path) == []
+
+
+def test_a_directory_that_is_gone_is_not_made_anew_with_what_goes_into_it(disk_and_path):
+    disk, path = disk_and_path
+
+    with pytest.raises(FileNotFoundError):
+        disk.make_directory(f"{path}/gone/t-0")
+
     assert disk.list_directory(path) == []
 
 

@@ -48,7 +48,7 @@ def newest_file(disk: MemDisk) -> str:
 def copy_of(disk: MemDisk) -> MemDisk:
     """The same files on a fresh disk."""
     copy = MemDisk()
-    copy.make_directory(PATH)
+    copy.make_directory(PATH, parents=True)
     for name in disk.list_directory(PATH):
         copy.write_file(f"{PATH}/{name}", disk.read_file(f"{PATH}/{name}"))
     return copy

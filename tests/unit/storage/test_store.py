@@ -260,7 +260,7 @@ def test_of_two_copies_of_a_log_the_longer_is_used_and_the_other_set_aside():
 def test_two_topics_that_claim_one_partition_stop_the_start():
     disk = MemDisk()
     filled(disk, "/one").close()
-    disk.make_directory("/two/a-0")
+    disk.make_directory("/two/a-0", parents=True)
     disk.write_file("/two/a-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0OAA\n")
 
     with pytest.raises(StartRefused, match="a-0 is in two directories with different topic ids"):
