@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -14,7 +17,7 @@ from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 
 from cluster.small_disks import MakeDisk, SmallDisk
 from penstock.testing.broker_process import PenstockProcess
-from penstock.testing.processes import ProcessFailed
+from penstock.testing.processes import ProcessFailed, free_port
 from protocol.batches import batch, records_of
 from protocol.raw import KAFKA_STORAGE_ERROR, NONE, Wire
 from protocol.topics import create_topic, wait_until
@@ -198,6 +201,30 @@ def test_a_folder_that_vanishes_takes_its_partitions_with_it_and_no_others(make_
                 assert wire.produce("new", batch(values=[b"x"]), partition=partition).error_code == NONE
             placed = folders_by_partition(wire)
             assert all(placed["new", partition].startswith(str(good.folder)) for partition in range(4))
+
+
+def test_a_broker_without_any_folder_left_says_that_it_is_not_ready(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    page = f"http://127.0.0.1:{free_port()}/readyz"
+    with running(data, log_segment_bytes="1048576", metrics_listener=page.split("/")[2]) as broker:
+        create_topic(broker.bootstrap, "t")
+        assert status_and_body(page) == (200, {"status": "ready"})
+
+        shutil.rmtree(data)
+        with Wire(broker.bootstrap) as wire:
+            assert code_until_refused(wire, 0) == KAFKA_STORAGE_ERROR
+
+        status, body = status_and_body(page)
+        assert (status, body["status"]) == (503, "not ready")
+        assert str(data) in body["waiting_for"][0]
+
+
+def status_and_body(page: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urlopen(page, timeout=TIMEOUT) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as answer:
+        return answer.code, json.load(answer)
 
 
 def code_until_refused(wire: Wire, partition: int) -> int:

@@ -60,12 +60,20 @@ class Readings:
                 )
         return views
 
+    def waiting_for(self) -> list[str]:
+        """What keeps the broker from serving: nothing, while one log directory can be used."""
+        directories = self._logs.all_directories
+        offline = [f"log directory {each.path}: {each.offline}" for each in directories if each.offline is not None]
+        return offline if len(offline) == len(directories) else []
+
     def samples(self) -> Iterator[Sample]:
         compiled = "yes" if all(compiled_modules().values()) else "no"
         yield catalog.BUILD_INFO.sample(1, penstock.__version__, platform.python_version(), compiled)
-        yield catalog.READY.sample(1)
+        yield catalog.READY.sample(0 if self.waiting_for() else 1)
         yield catalog.FETCHES_WAITING.sample(self._fetches.waiting)
         yield catalog.FETCH_SESSIONS.sample(len(self._fetches.sessions))
+        yield catalog.FETCH_SESSION_PARTITIONS.sample(self._fetches.sessions.partitions_cached)
+        yield catalog.FETCH_SESSION_EVICTIONS.sample(self._fetches.sessions.evictions)
         yield catalog.CONNECTIONS.sample(sum(listener.connections for listener in self._listeners))
         yield catalog.CONNECTIONS_ACCEPTED.sample(sum(listener.accepted for listener in self._listeners))
         yield catalog.CONNECTIONS_REFUSED.sample(sum(listener.refused for listener in self._listeners))

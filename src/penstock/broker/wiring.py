@@ -32,7 +32,7 @@ from penstock.net.connection import ConnectionLimits
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.groups import GroupSource
-from penstock.observe.http import ObserveServer, Readiness
+from penstock.observe.http import ObserveServer
 from penstock.observe.log import Logger
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
@@ -230,7 +230,7 @@ class Broker:
             self._lag,
             self._ground.storage_counters,
         )
-        return ObserveServer(Collector(sources), lambda: Readiness(ready=True), self._ground.log.bind(part="observe"))
+        return ObserveServer(Collector(sources), readings.waiting_for, self._ground.log.bind(part="observe"))
 
     async def _observe(self, server: ObserveServer) -> None:
         if self._config.metrics_listener:

@@ -40,6 +40,10 @@ REQUESTS_REFUSED = counter(
 )
 FETCHES_WAITING = gauge("penstock_fetches_waiting", "Fetch requests that wait for data.")
 FETCH_SESSIONS = gauge("penstock_fetch_sessions", "Incremental fetch sessions held in memory.")
+FETCH_SESSION_PARTITIONS = gauge("penstock_fetch_session_partitions", "Partitions remembered in fetch sessions.")
+FETCH_SESSION_EVICTIONS = counter(
+    "penstock_fetch_session_evictions_total", "Fetch sessions that made room for others before their reader ended them."
+)
 THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "api")
 THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "api")
 

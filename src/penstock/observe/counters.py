@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from penstock.observe import catalog
 from penstock.observe.histogram import Histogram
-from penstock.observe.metric import Metric, Sample
+from penstock.observe.metric import Sample
 
 
 class RequestCounters:
@@ -147,20 +147,3 @@ class ThrottleCounters:
         for api, count in self.count.items():
             yield catalog.THROTTLES.sample(count, api)
             yield catalog.THROTTLE_SECONDS.sample(self.millis[api] / 1000, api)
-
-
-class Readings:
-    """Numbers that another part already keeps, read by a function when somebody scrapes."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
-        self._read = read
-
-    @classmethod
-    def of(cls, metric: Metric, read: Callable[[], float]) -> Readings:
-        """One number without labels."""
-        return cls(lambda: (metric.sample(read()),))
-
-    def samples(self) -> Iterable[Sample]:
-        return self._read()

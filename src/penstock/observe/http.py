@@ -30,14 +30,6 @@ STATUS_TEXT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """Whether the broker should get traffic, and if not, what it waits for."""
-
-    ready: bool
-    waiting_for: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One HTTP answer before it becomes bytes."""
 
@@ -71,11 +63,14 @@ def json_answer(status: int, body: object, headers: tuple[tuple[str, str], ...] 
 
 
 class ObserveServer:
-    """The endpoint of one broker. One request per connection; everything it holds is bounded."""
+    """The endpoint of one broker. One request per connection; everything it holds is bounded.
 
-    def __init__(self, collector: Collector, ready: Callable[[], Readiness], log: Logger) -> None:
+    A broker that waits for nothing is ready for traffic.
+    """
+
+    def __init__(self, collector: Collector, waiting_for: Callable[[], Sequence[str]], log: Logger) -> None:
         self._collector = collector
-        self._ready = ready
+        self._waiting_for = waiting_for
         self._log = log
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -142,10 +137,10 @@ class ObserveServer:
         if path == "/healthz":
             return json_answer(200, {"status": "alive"})
         if path == "/readyz":
-            state = self._ready()
-            if state.ready:
-                return json_answer(200, {"status": "ready"})
-            return json_answer(503, {"status": "not ready", "waiting_for": list(state.waiting_for)})
+            waiting_for = list(self._waiting_for())
+            if waiting_for:
+                return json_answer(503, {"status": "not ready", "waiting_for": waiting_for})
+            return json_answer(200, {"status": "ready"})
         return await self._metrics(headers)
 
     async def _metrics(self, headers: dict[str, str]) -> Answer:

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.observe import catalog
 from penstock.observe.catalog import METRICS
-from penstock.observe.counters import Readings, RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
+from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector, render
 from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView
@@ -118,13 +118,6 @@ def test_the_longest_loop_lag_is_that_since_the_last_scrape() -> None:
     assert first["penstock_loop_lag_seconds_max"] == {(): 0.005}
     assert second["penstock_loop_lag_seconds_max"] == {(): 0}
     assert second["penstock_loop_lag_seconds_count"] == {(): 2}
-
-
-def test_a_number_kept_elsewhere_is_read_at_each_scrape() -> None:
-    sizes = iter((1, 2))
-    source = Readings.of(catalog.FETCH_SESSIONS, lambda: next(sizes))
-
-    assert [scraped(source)["penstock_fetch_sessions"][()] for _ in range(2)] == [1, 2]
 
 
 def test_a_scrape_shows_the_process_and_can_be_compressed() -> None:

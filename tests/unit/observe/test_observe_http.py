@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.observe import catalog, http
-from penstock.observe.counters import Readings
-from penstock.observe.http import ObserveServer, Readiness
+from penstock.observe.http import ObserveServer
 from penstock.observe.log import logger
+from penstock.observe.metric import Sample
 from penstock.observe.metrics import Collector
 
 LOG = logger("test")
@@ -16,7 +16,10 @@ LOG = logger("test")
 class State:
     """What the broker would say about itself."""
 
-    readiness = Readiness(ready=False, waiting_for=("logs",))
+    waiting_for: tuple[str, ...] = ("logs",)
+
+    def samples(self) -> tuple[Sample, ...]:
+        return (catalog.READY.sample(1),)
 
 
 def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
@@ -24,8 +27,7 @@ def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
 
     async def main() -> None:
         state = State()
-        collector = Collector([Readings.of(catalog.READY, lambda: 1)])
-        server = ObserveServer(collector, lambda: state.readiness, LOG)
+        server = ObserveServer(Collector([state]), lambda: state.waiting_for, LOG)
         assert await server.start("127.0.0.1", 0)
         try:
             await use(server, state)
@@ -66,7 +68,7 @@ def test_a_broker_that_waits_says_for_what_and_is_ready_later() -> None:
         status, _, body = await ask(server, get("/readyz"))
         assert status == 503
         assert json.loads(body) == {"status": "not ready", "waiting_for": ["logs"]}
-        state.readiness = Readiness(ready=True)
+        state.waiting_for = ()
         status, _, body = await ask(server, get("/readyz?verbose"))
         assert status == 200
         assert json.loads(body) == {"status": "ready"}
@@ -141,8 +143,8 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_taken_port_is_reported_and_not_fatal() -> None:
     async def main() -> None:
-        first = ObserveServer(Collector(), lambda: Readiness(ready=True), LOG)
-        second = ObserveServer(Collector(), lambda: Readiness(ready=True), LOG)
+        first = ObserveServer(Collector(), lambda: (), LOG)
+        second = ObserveServer(Collector(), lambda: (), LOG)
         assert await first.start("127.0.0.1", 0)
         assert not await second.start("127.0.0.1", first.port)
         await second.stop()
