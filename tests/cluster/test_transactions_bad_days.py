@@ -1,0 +1,71 @@
+"""Transactions while brokers are killed: the history of every client is checked for each anomaly there is."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing.histories import check, forbidden, load
+from penstock.testing.histories.workload import Plan, Workload
+from protocol.topics import create_topic, wait_until
+
+KILLS = int(os.environ.get("PENSTOCK_TEST_TXN_KILLS", 12))
+"""Of one run; two hundred take some minutes."""
+FIXED_SEED = 20_261_115
+PROGRESS_SECONDS_MAX = 60.0
+PROGRESS_MAX = 30
+PAUSE_SECONDS_MAX = 0.05
+
+
+def killed_while_working(broker: Any, chance: random.Random, path: Path, *, kills: int, **plan: Any) -> Workload:
+    """Work, and kill the broker again and again, each time after some operations have come through."""
+    create_topic(broker.bootstrap, "history", partitions=3)
+    workload = Workload(Plan(bootstrap=broker.bootstrap, topic="history", **plan), path, chance)
+    workload.start()
+    try:
+        for _ in range(kills):
+            goal = workload.recorder.counts["ok"] + chance.randrange(1, PROGRESS_MAX)
+            wait_until(
+                lambda: workload.recorder.counts["ok"] >= goal,  # noqa: B023
+                what="operations that came through after a restart",
+                seconds_max=PROGRESS_SECONDS_MAX,
+            )
+            time.sleep(chance.random() * PAUSE_SECONDS_MAX)
+            broker.kill()
+            broker.start()
+    finally:
+        workload.finish()
+    return workload
+
+
+def check_history(path: Path) -> None:
+    wrong = forbidden(check(load(path)))
+    assert not wrong, f"{len(wrong)} anomalies in {path}\n" + "\n".join(str(anomaly) for anomaly in wrong[:20])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_fixed_series_of_kills_leaves_a_history_without_anomalies(start_broker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    workload = killed_while_working(start_broker(), random.Random(FIXED_SEED), path, kills=KILLS)
+
+    assert workload.recorder.counts["ok"] > KILLS
+    check_history(path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_kills_at_random_leave_a_history_without_anomalies(
+    start_broker: Any, chance: random.Random, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.jsonl"
+
+    killed_while_working(start_broker(), chance, path, kills=KILLS)
+
+    check_history(path)

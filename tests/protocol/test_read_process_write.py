@@ -1,0 +1,51 @@
+"""The example of exactly once: killed again and again, it neither loses a message nor writes one twice."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.testing.processes import Child
+from protocol.test_transactions_confluent import read
+from protocol.topics import fresh_name, wait_until
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "read_process_write.py"
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+MESSAGES = 6_000
+KILLS = 4
+SECONDS_MAX = 120.0
+
+
+@pytest.mark.slow
+def test_what_is_read_is_written_once_though_the_process_is_killed(
+    broker: Any, make_topic: Any, tmp_path: Path
+) -> None:
+    source, target, group = make_topic(partitions=2), make_topic(partitions=2), fresh_name("rpw")
+    feed = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(MESSAGES):
+        feed.produce(source, b"m%d" % number, key=b"%d" % number)
+    assert feed.flush(30) == 0
+    names = ["--bootstrap", broker.bootstrap, "--source", source, "--target", target, "--group", group]
+    command = [sys.executable, str(EXAMPLE), *names, "--name", group]
+    chance = random.Random(7)
+
+    for number in range(KILLS):
+        child = Child(command, log=tmp_path / f"{number}.log")
+        time.sleep(0.5 + chance.random() * 1.5)
+        child.kill()
+    last = Child(command, log=tmp_path / "last.log")
+    try:
+        wait_until(
+            lambda: len(read(broker, target, partitions=2)) >= MESSAGES, what="all results", seconds_max=SECONDS_MAX
+        )
+    finally:
+        last.stop()
+
+    written = read(broker, target, partitions=2)
+    assert sorted(written) == sorted(b"M%d" % number for number in range(MESSAGES))
