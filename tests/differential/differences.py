@@ -159,16 +159,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="No feature levels",
+        title="Only the feature levels that clients read",
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
-            "upgraded one by one. There is no such log here. Clients only read `transaction.version`, which comes "
-            "with transactions."
+            "upgraded one by one. There is no such log here. `transaction.version` and `group.version` are there, "
+            "since clients choose their protocol by them."
         ),
         places=(
             Place(scenario="api_versions/ranges_of_every_api", field="ranges.supported_features[*]", penstock=ABSENT),
             Place(scenario="api_versions/ranges_of_every_api", field="ranges.finalized_features[*]", penstock=ABSENT),
-            Place(scenario="api_versions/ranges_of_every_api", field="ranges.finalized_features_epoch", penstock=-1),
         ),
     ),
     Difference(
@@ -217,7 +216,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field="*.partition_responses[*].error_message", kafka=None)
-            for family in ("produce", "idempotence", "transactions", "transactions_records")
+            for family in ("produce", "idempotence", "transactions_records")
         ),
     ),
     Difference(
