@@ -139,8 +139,8 @@ class Partition:
     def advance(self) -> bool:
         """Raise the high watermark to the least log end over the maximal ISR; True when it moved.
 
-        It never goes back: a laggard joining the ISR must not pull readers back. And it stands while the ISR is too
-        small, or what is read might be lost with the last replica that has it.
+        It only rises, also when a replica that lags joins the ISR: what was read stays readable. And it stands while
+        the ISR is too small, or what is read might be lost with the last replica that has it.
         """
         if not self.leads or len(self.isr) < min(self.in_sync_min, len(self.replicas)):
             return False
@@ -175,9 +175,9 @@ class Partition:
         return self.advance()
 
     def follower_fetched(self, follower: int, epoch: int, from_offset: int, log_start: int, now_ms: int) -> bool:
-        """A follower that asks from N holds everything below N; True when the high watermark moved.
+        """Note how far a follower is, which its fetch says: it has all before; True when the high watermark moved.
 
-        So a fetch is also the acknowledgement, and only one of the current epoch counts.
+        There is no other acknowledgement, and only a fetch of the current epoch counts as one.
         """
         self.check_leader()
         self.check_epoch(epoch)

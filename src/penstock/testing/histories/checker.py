@@ -1,8 +1,8 @@
 """Finds everything that is wrong with a history.
 
-An operation is committed if it succeeded, or if its outcome is unknown and an operation that succeeded saw one of its
-sends. The log of a key is what the committed sends and all polls say about its offsets; holes are legal, since control
-batches and aborted values take offsets too.
+What succeeded is committed; what ended unknown is, too, when something that succeeded has seen one of its sends. The
+log of a key is what the committed sends and all polls say about its offsets; holes are legal, since control batches and
+aborted values take offsets too.
 """
 
 from __future__ import annotations
