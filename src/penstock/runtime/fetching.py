@@ -240,8 +240,8 @@ class Fetches:
             if isinstance(watch, PartitionWatch):
                 watch.close()
                 partition.place = None
-            host = self.hosts.find(partition.topic, partition.partition)
-            partition.place = watch = PartitionWatch(host, partition, reader)
+            found = self.hosts.find(partition.topic, partition.partition)
+            partition.place = watch = PartitionWatch(found, partition, reader)
         host = watch.host
         state = host.state
         if limits.replica >= 0 and limits.replica not in state.followers:

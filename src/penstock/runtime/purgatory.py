@@ -4,13 +4,13 @@ Readers with a session keep their watches from one poll to the next, so that wai
 costs the same as on one. A watch that has told its news while nobody waited closes by itself: the partition is marked
 in the session, and a reader that never comes back costs nothing.
 
-Writes that wait, for replicas or for the disk, are `PartitionHost.committed` and `durable`, with a timer beside them.
+Writes that wait, for replicas or for the disk, are `ServedPartition.committed` and `durable`, with a timer beside them.
 """
 
 from collections.abc import Callable, Iterable
 
 from penstock.core.fetch_session import FetchPartition, FetchSession
-from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.served_partition import ServedPartition
 from penstock.runtime.timers import Timer, Timers
 
 
@@ -19,7 +19,7 @@ class PartitionWatch:
 
     __slots__ = ("host", "partition", "reader", "seen", "watching")
 
-    def __init__(self, host: PartitionHost, partition: FetchPartition, reader: "Reader") -> None:
+    def __init__(self, host: ServedPartition, partition: FetchPartition, reader: "Reader") -> None:
         self.host = host
         self.partition = partition
         self.reader = reader
@@ -39,7 +39,7 @@ class PartitionWatch:
             self.watching = False
             self.host.unwatch(self)
 
-    def notify(self, host: PartitionHost) -> None:
+    def notify(self, host: ServedPartition) -> None:
         grown = host.readable_bytes - self.seen
         self.seen = host.readable_bytes
         self.reader.moved(self, grown)

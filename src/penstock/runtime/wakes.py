@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock.runtime.partition_host import PartitionHost
+    from penstock.runtime.served_partition import ServedPartition
 
 
 class Watcher(Protocol):
     """Someone who waits for a partition to move."""
 
-    def notify(self, host: "PartitionHost", /) -> None:
+    def notify(self, host: "ServedPartition", /) -> None:
         """Readers can see more than before, or less, or the host is gone."""
         ...
 

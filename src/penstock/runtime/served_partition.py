@@ -1,0 +1,299 @@
+"""One partition on this broker as it is led, committed, flushed, read and watched. `partition_host` adds the writing.
+
+Everything runs on the event loop; between two awaits nobody else does.
+"""
+
+from asyncio import Future
+from concurrent.futures import Executor
+
+from penstock.config.log import TopicConfig
+from penstock.core.partition import Partition
+from penstock.core.producers import ProducerTable
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.topic import PartitionState
+from penstock.runtime.aborted import AbortedTxns
+from penstock.runtime.awaited import Awaited
+from penstock.runtime.divergence import divergence
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.intake import IntakeRules
+from penstock.runtime.outcomes import Fetched
+from penstock.runtime.wakes import Wakes, Watcher
+from penstock.storage.flush import FlushJob
+from penstock.storage.log import Log
+from penstock.storage.slices import FileSlice
+from penstock.storage.txn_index import AbortedTxn
+
+FLUSH_NEVER = 2**63
+
+
+class ServedPartition:
+    """A partition's log with what is agreed on it, its producers, and those who wait for it."""
+
+    __slots__ = (
+        "_aborted",
+        "_awaiting_commit",
+        "_awaiting_disk",
+        "_bytes_unseen",
+        "_flush_at",
+        "_flushes",
+        "_group",
+        "_rules",
+        "_stirred",
+        "_threads",
+        "_wakes",
+        "_watchers",
+        "config",
+        "gone",
+        "log",
+        "producers",
+        "readable_bytes",
+        "snapshot_at",
+        "snapshot_bytes",
+        "snapshot_ms",
+        "state",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        log: Log,
+        state: Partition,
+        producers: ProducerTable,
+        config: TopicConfig,
+        rules: IntakeRules,
+        *,
+        wakes: Wakes,
+        flushes: GroupCommit,
+        threads: Executor,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self.state, self.producers = state, producers
+        self.gone: BrokerError | None = None
+        """Why nobody is served here any more: the topic was deleted, the disk failed. Never taken back."""
+        self.readable_bytes: int = 0
+        """Bytes that have become visible to readers since the host was made: only differences mean anything."""
+        self._bytes_unseen: int = 0
+        """Bytes appended that readers do not see yet."""
+        self._aborted: AbortedTxns | None = None
+        self.snapshot_at = -1
+        """Offset of the newest snapshot of the producers: a start replays what is behind it."""
+        self.snapshot_bytes = 0
+        self.snapshot_ms = 0
+        self._wakes = wakes
+        self._flushes = flushes
+        self._threads = threads
+        self._watchers: dict[Watcher, None] = {}
+        self._stirred = False
+        self._awaiting_commit = Awaited()
+        self._awaiting_disk = Awaited()
+        self._group = False
+        self._flush_at = FLUSH_NEVER
+        """An append that ends here or beyond asks for a flush."""
+        log.producers = producers.snapshot
+        self.configure(config, rules)
+        state.stabilise(producers.first_unstable)
+
+    # Commitment
+
+    def _stabilise(self) -> None:
+        self.producers.advance(self.state.high_watermark)
+        self.state.stabilise(self.producers.first_unstable)
+
+    def _committed_more(self) -> None:
+        """The high watermark moved: readers see more, and producers that waited for it are answered."""
+        self._stabilise()
+        self.readable_bytes += self._bytes_unseen
+        self._bytes_unseen = 0
+        self._stir()
+        self._awaiting_commit.reach(self.state.high_watermark)
+
+    def committed(self, end: int) -> "Future[None] | None":
+        """None when readers may see everything below `end`; else what completes then. Cancel it to stop waiting."""
+        if self.state.high_watermark >= end:
+            return None
+        if self.gone is not None:
+            raise self.gone
+        return self._awaiting_commit.wait(end)
+
+    def durable(self, end: int) -> "Future[None] | None":
+        """None when everything below `end` is as safe here as the topic's `flush` asks; else what completes then."""
+        if self.state.local_end >= end:
+            return None
+        if self.gone is not None:
+            raise self.gone
+        return self._awaiting_disk.wait(end)
+
+    def begin_flush(self) -> FlushJob | None:
+        return None if self.gone is not None else self.log.begin_flush()
+
+    def end_flush(self, job: FlushJob, failure: OSError | None) -> None:
+        """Apply a flush, or its failure, which takes the log directory offline and everybody here with it."""
+        if self.gone is not None:
+            return
+        try:
+            self.log.finish_flush(job, failure)
+        except KafkaStorageError as error:
+            self.leave(error)
+            return
+        if not self._group:
+            self._plan_flush()
+        elif self.state.flushed(min(job.end, self.state.log_end)):
+            self._committed_more()
+        self._awaiting_disk.reach(self.state.local_end)
+
+    def _plan_flush(self) -> None:
+        due = self.log.recovery_point + self.config.flush_messages
+        self._flush_at = 0 if self._group else min(due, FLUSH_NEVER)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        at_least_one: bool,
+        read_committed: bool = False,
+        leader_epoch: int = -1,
+        fetched_epoch: int = -1,
+    ) -> Fetched:
+        """Whole batches from the one that holds `offset`, as far as the reader may see. Epochs below 0 ask no check."""
+        state = self.state
+        if leader_epoch != state.leader_epoch and leader_epoch >= 0:
+            state.check_epoch(leader_epoch)
+        if not state.leads:
+            raise self._refusal()
+        if fetched_epoch >= 0:
+            left = divergence(self.log, state, offset, fetched_epoch)
+            if left is not None:
+                return Fetched(b"", state.high_watermark, state.last_stable, state.log_start, None, left)
+        end = state.last_stable if read_committed else state.high_watermark
+        aborted: list[AbortedTxn] | None = None
+        records: FileSlice | bytes = b""
+        if offset < end and offset >= state.log_start:
+            records = self.log.slice(offset, bytes_max, end=end, at_least_one=at_least_one) or b""
+            if read_committed:
+                aborted = self.aborted().between(offset, end)
+        elif offset < state.log_start or offset > state.log_end:
+            raise OffsetOutOfRange(
+                f"Received request for offset {offset} for partition {self.tp}, but we only have log segments from "
+                f"offset {state.log_start} up to {state.log_end}."
+            )
+        elif read_committed:
+            aborted = []
+        return Fetched(records, state.high_watermark, state.last_stable, state.log_start, aborted)
+
+    def aborted(self) -> AbortedTxns:
+        """The aborted transactions of the log, found on the disk at the first use."""
+        if self._aborted is None:
+            self._aborted = AbortedTxns.load(self.log)
+        return self._aborted
+
+    def forget_aborted(self) -> None:
+        """Compaction changed the log's aborted transactions: look again when they are needed."""
+        self._aborted = None
+
+    def delete_records(self, offset: int) -> int:
+        """Make `offset` the first that readers see (-1: the high watermark); the log start that results."""
+        state = self.state
+        if not state.leads:
+            raise self._refusal()
+        if offset == -1:
+            offset = state.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRange(f"The offset {offset} for partition {self.tp} is not valid")
+        state.start_moved(offset)
+        self.log.delete_before(state.log_start)
+        self.start_moved()
+        return state.log_start
+
+    def start_moved(self) -> None:
+        """The log begins later than before: retention or DeleteRecords dropped what was there."""
+        self.state.start_moved(self.log.log_start)
+        self._stabilise()
+        if self._aborted is not None:
+            self._aborted.forget_before(self.log.log_start)
+        self._stir()
+
+    # Watching
+
+    def watch(self, watcher: Watcher) -> None:
+        """Notify from now on, in a later turn of the loop, until `unwatch`. A host that is gone says so at once."""
+        self._watchers[watcher] = None
+        if self.gone is not None:
+            self._stir()
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def _stir(self) -> None:
+        if self._watchers and not self._stirred:
+            self._stirred = True
+            self._wakes.add(self)
+
+    def tell(self) -> None:
+        """Notify the watchers; they may stop watching meanwhile."""
+        self._stirred = False
+        for watcher in tuple(self._watchers):
+            watcher.notify(self)
+
+    # Life
+
+    def configure(self, config: TopicConfig, rules: IntakeRules) -> None:
+        """Take on a topic's settings, also while in use."""
+        self.config, self._rules = config, rules
+        state = self.state
+        state.in_sync_min = config.min_insync_replicas
+        self.log.config = config
+        self._group = config.flush == "group"
+        self._plan_flush()
+        if self._group and self.log.is_dirty:
+            # Written before the topic asked for the disk, or found after a crash.
+            self._flushes.want(self)
+        elif not self._group and state.local_end < state.log_end:
+            # What waited for the disk no longer does.
+            if state.appended(state.log_end):
+                self._committed_more()
+            self._awaiting_disk.reach(state.local_end)
+
+    def assume(self, decided: PartitionState) -> None:
+        """Take on what the controller decided about leadership and replicas."""
+        before = self.state.high_watermark
+        self.state.assume(decided)
+        if self.state.high_watermark != before:
+            self._committed_more()
+        if not self.state.leads:
+            self._awaiting_commit.fail(NotLeaderOrFollower())
+            self._awaiting_disk.fail(NotLeaderOrFollower())
+            self._stir()
+
+    def snapshot(self, now_ms: int) -> None:
+        """Keep the producers as they are, so that a start replays only what comes after."""
+        self.log.snapshot_producers(self.producers.snapshot(), self.state.log_end)
+        self.snapshot_at = self.state.log_end
+        self.snapshot_bytes = self.readable_bytes
+        self.snapshot_ms = now_ms
+
+    def note_committed(self) -> None:
+        """Tell the log what is committed, for the next checkpoint."""
+        self.log.high_watermark = self.state.high_watermark
+
+    def leave(self, reason: BrokerError) -> None:
+        """Serve nobody any more: whoever waits is told why, and so is whoever comes."""
+        if self.gone is not None:
+            return
+        self.gone = reason
+        self.state.leads = False
+        self._awaiting_commit.fail(reason)
+        self._awaiting_disk.fail(reason)
+        self._stir()
+
+    def _refusal(self) -> BrokerError:
+        return self.gone if self.gone is not None else NotLeaderOrFollower()
