@@ -241,6 +241,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="Members beat sooner while their group changes",
+        reason=(
+            "A partition changes hands in three heartbeats. For ten seconds after a change, members are told to beat "
+            "again after half a second instead of the configured interval, so that a group settles in a second or two "
+            "where it takes ten with Kafka."
+        ),
+        places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
+    ),
+    Difference(
         title="Bad input is called so",
         reason=(
             "Kafka stumbles over some bad requests and answers UNKNOWN_SERVER_ERROR, which a client takes for a "

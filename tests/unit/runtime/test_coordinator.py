@@ -20,6 +20,7 @@ from tests.unit.runtime.group_rig import (
 from tests.unit.runtime.rig import Rig, everything, topic
 
 from penstock.core.group.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
+from penstock.core.group.consumer_membership import HURRY_MS
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
@@ -362,11 +363,14 @@ def test_a_group_has_settings_of_its_own() -> None:
     async def act(groups: Groups) -> None:
         groups.image.group_configs["g"] = {"consumer.heartbeat.interval.ms": "7000"}
 
-        own = await groups.answer(first_beat("m-1"))
-        common = await groups.answer(replace(first_beat("m-1"), group="other"))
+        async def usual_interval_ms(group: str) -> int:
+            first = await groups.answer(replace(first_beat("m-1"), group=group))
+            groups.rig.loop.pass_ms(HURRY_MS)
+            beat = replace(first_beat("m-1"), group=group, member_epoch=first.member_epoch)
+            return int((await groups.answer(beat)).heartbeat_interval_ms)
 
-        assert own.heartbeat_interval_ms == 7000
-        assert common.heartbeat_interval_ms == groups.rig.config.group_consumer_heartbeat_interval_ms
+        assert await usual_interval_ms("g") == 7000
+        assert await usual_interval_ms("other") == groups.rig.config.group_consumer_heartbeat_interval_ms
 
     with_groups(act)
 

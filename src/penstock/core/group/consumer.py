@@ -110,7 +110,7 @@ class ConsumerGroup(ClassicMembers):
         return ConsumerHeartbeatReply(
             member_id=member_id,
             member_epoch=after.current.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._pace_ms(epoch, draft.now_ms),
             assignment=listed(after.current.assigned)
             if tells or after.current.assigned != before.current.assigned
             else None,

@@ -47,6 +47,11 @@ PATTERN_REFRESH_MS_MIN = 10_000
 PATTERN_REFRESH_MS_MAX = 600_000
 """Known patterns are matched anew when topics appear, not more often than the one and not less than the other."""
 
+HURRY_MS = 10_000
+HURRIED_INTERVAL_MS = 500
+HURRIED_MS_PER_MEMBER = 2
+"""For so long after a change of epoch members beat sooner: this often, or slower the more of them there are."""
+
 NO_INHERITANCE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -125,6 +130,8 @@ class Membership:
         self._computing_until_ms = 0
         self._resolving_until_ms = 0
         self._topics_appeared = False
+        self._paced_epoch: int | None = None
+        self._hurried_until_ms = 0
         self._rejoining: set[str] = set()
 
     # Settings and timers
@@ -139,6 +146,22 @@ class Membership:
     @property
     def _heartbeat_interval_ms(self) -> int:
         return self._setting("consumer.heartbeat.interval.ms", self._config.group_consumer_heartbeat_interval_ms)
+
+    def _pace_ms(self, epoch: int, now_ms: int) -> int:
+        """When a member is to beat again: sooner than usual while the group is on its way to a new target.
+
+        A partition changes hands in three heartbeats: its owner is told to let go, lets go, and the next one is told to
+        take it. At the usual pace that takes two intervals, most of it waiting. A large group is hurried less, so that
+        what it asks of the loop stays bounded.
+        """
+        # A group that was just loaded has no change behind it, only a first heartbeat.
+        if epoch != self.state.epoch.epoch or self._paced_epoch not in (None, epoch):
+            self._hurried_until_ms = now_ms + HURRY_MS
+        self._paced_epoch = epoch
+        usual = self._heartbeat_interval_ms
+        if now_ms >= self._hurried_until_ms:
+            return usual
+        return min(usual, max(HURRIED_INTERVAL_MS, len(self.state.members) * HURRIED_MS_PER_MEMBER))
 
     @property
     def _policy(self) -> MigrationPolicy:

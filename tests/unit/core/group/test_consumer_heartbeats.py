@@ -1,7 +1,7 @@
 """Members of a group with the consumer protocol come, follow their target and go."""
 
 import pytest
-from tests.unit.core.group.consumer_rig import NOW_MS, Rig, Topics, assigned, refusal_of
+from tests.unit.core.group.consumer_rig import Rig, Topics, assigned, refusal_of
 
 from penstock.core.group.consumer_events import (
     ConsumerCurrentMemberAssignment,
@@ -10,6 +10,7 @@ from penstock.core.group.consumer_events import (
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
 )
+from penstock.core.group.consumer_membership import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
 
 # Joining and sharing
@@ -20,7 +21,7 @@ def test_the_first_member_gets_everything_with_its_first_answer() -> None:
 
     reply = rig.join("m1", "a")
 
-    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("m1", 2, 5000)
+    assert (reply.member_id, reply.member_epoch) == ("m1", 2)
     assert assigned(reply) == {0, 1, 2, 3, 4, 5}
     assert rig.state == "Stable"
 
@@ -429,8 +430,34 @@ def test_a_groups_own_settings_come_before_the_brokers() -> None:
         "consumer.session.timeout.ms": "50000",
     }
 
+    rig.pass_ms(HURRY_MS)
     assert rig.beat("m1", 2).heartbeat_interval_ms == 7000
-    assert NOW_MS + 50_000 in rig.timers.values()
+    assert rig.now_ms + 50_000 in rig.timers.values()
+
+
+def test_members_beat_sooner_while_their_group_changes() -> None:
+    rig = Rig()
+    assert rig.join("m1", "a").heartbeat_interval_ms == HURRIED_INTERVAL_MS
+    assert rig.join("m2", "a").heartbeat_interval_ms == HURRIED_INTERVAL_MS
+
+    rig.pass_ms(HURRY_MS - 1)
+    assert rig.beat("m1", 2).heartbeat_interval_ms == HURRIED_INTERVAL_MS
+    rig.pass_ms(1)
+    assert rig.beat("m1", 2).heartbeat_interval_ms == 5_000
+
+    rig.leave("m2")
+    assert rig.beat("m1", 2).heartbeat_interval_ms == HURRIED_INTERVAL_MS, "the one that stays has partitions to take"
+
+
+def test_a_large_group_is_hurried_less_and_never_slowed() -> None:
+    rig = Rig()
+    for index in range(600):
+        reply = rig.join(f"m{index}", "a")
+
+    assert reply.heartbeat_interval_ms == 600 * HURRIED_MS_PER_MEMBER - HURRIED_MS_PER_MEMBER
+    group = rig.group()
+    group._overrides = lambda name: {"consumer.heartbeat.interval.ms": "300"}  # pyright: ignore[reportPrivateUsage]
+    assert rig.join("m1", "a").heartbeat_interval_ms == 300
 
 
 def test_a_large_target_is_computed_elsewhere_and_nobody_waits_for_it() -> None:
