@@ -151,6 +151,8 @@ def make_moving(ground: Ground, hosts: Hosts) -> Moving:
     return Moving(
         hosts=hosts,
         store=ground.logs,
+        config=ground.settings,
+        clock=ground.clock,
         chance=ground.chance,
         threads=ground.threads,
         log=ground.log.bind(part="moving"),

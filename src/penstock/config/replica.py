@@ -75,7 +75,7 @@ class ReplicaKeys:
         Kind.LONG,
         minimum=0,
         mode=Mode.CLUSTER_WIDE,
-        doc="Bytes per second when partitions move between directories.",
+        doc="Bytes per second when partitions move between log directories; 0 counts as 1.",
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", True, Kind.BOOLEAN, doc="Whether leadership returns to the preferred replica."

@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from threading import Event
 
-from penstock.model.clock import Chance
+from penstock.config.broker import BrokerConfig
+from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
 from penstock.model.ids import TopicPartition
 from penstock.observe.log import Logger
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.unhurried import Unhurried
 from penstock.storage.directories import LogDirectory
 from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch
 from penstock.storage.store import LogStore
@@ -22,14 +25,27 @@ RETRY_S = 1.0
 class Moving:
     """What has been asked for and is not done. A later wish for a partition replaces an earlier one."""
 
-    def __init__(self, *, hosts: Hosts, store: LogStore, chance: Chance, threads: Executor, log: Logger) -> None:
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        store: LogStore,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        chance: Chance,
+        threads: Executor,
+        log: Logger,
+    ) -> None:
         self._hosts = hosts
         self._store = store
+        self._config = config
+        self._clock = clock
         self._chance = chance
         self._threads = threads
         self._log = log
         self._wanted: dict[TopicPartition, LogDirectory] = {}
         self._asked = asyncio.Event()
+        self._stopping = Event()
 
     def ask(self, tp: TopicPartition, path: str) -> None:
         """Have a partition moved to a directory; raises why it cannot be. Asking for where it is ends a move."""
@@ -49,12 +65,15 @@ class Moving:
         return [tp for tp, target in self._wanted.items() if target.path == path]
 
     async def run(self) -> None:
-        """Move until cancelled."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            for tp in list(self._wanted):
-                await self._move(tp)
+        """Move until cancelled; what is being copied in a thread is told to stop."""
+        try:
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                for tp in list(self._wanted):
+                    await self._move(tp)
+        finally:
+            self._stopping.set()
 
     async def _move(self, tp: TopicPartition) -> None:
         target = self._wanted.get(tp)
@@ -80,7 +99,9 @@ class Moving:
         """Copy in rounds until next to nothing is missing, switch, and let the original go once the copy is safe."""
         loop = asyncio.get_running_loop()
         while True:
-            await loop.run_in_executor(self._threads, move.copy)
+            bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second
+            pace = Unhurried(max(bytes_per_second, 1), self._clock, self._stopping)
+            await loop.run_in_executor(self._threads, move.copy, pace)
             if host.gone is not None or not still_wanted():
                 return
             if try_switch(move):

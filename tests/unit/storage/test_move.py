@@ -9,6 +9,7 @@ from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
 from penstock.observe.log import logger
 from penstock.storage import compaction
 from penstock.storage.move import abandon_move, begin_move, retire, try_switch
+from penstock.storage.pace import Pace
 from penstock.storage.retention import retain
 from penstock.storage.store import LogStore
 from penstock.testing.mem_disk import MemDisk
@@ -26,6 +27,21 @@ def store_on(disk: MemDisk) -> LogStore:
 
 
 STEPS = st.lists(st.sampled_from(["append", "append", "copy", "drop", "compact", "switch"]), max_size=25)
+
+
+def test_a_copy_keeps_to_its_pace():
+    store = store_on(MemDisk())
+    one, two = store.all_directories
+    log = store.create(TP, TOPIC_ID_ZERO, SMALL, one)
+    for _ in range(12):
+        put(log, batch_of(b"x" * 100))
+    move = begin_move(log, two, "aa")
+    slept = []
+
+    move.copy(Pace(1000, ManualClock(), slept.append))
+
+    assert sum(size for _, size in move.copied) == log.size_bytes
+    assert slept[-1] == log.size_bytes / 1000
 
 
 @settings(max_examples=60, deadline=None)
