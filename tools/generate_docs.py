@@ -25,6 +25,7 @@ from penstock.api.registry import Api
 from penstock.cli.advice import every
 from penstock.cli.main import COMMANDS, app
 from penstock.config.broker import ALIASES, BROKER_KEYS
+from penstock.config.group_settings import GROUP_KEYS
 from penstock.config.key import Key, Mode, text_of
 from penstock.config.log import TOPIC_KEYS
 from penstock.observe.catalog import METRICS
@@ -70,16 +71,15 @@ def configs_page() -> str:
         "## Of a topic",
         "Set them with `penstock topic create -c`, `penstock topic alter` or any Kafka admin client. A topic that does "
         "not set one has the broker's value of the key in the last column.",
-        table(
-            ("key", "type", "default", "allowed", "meaning", "broker's key"),
-            (
-                (code(key.name), kind(key), code(shown_default(key)), allowed(key), key.doc, synonyms(key))
-                for key in TOPIC_KEYS.values()
-            ),
-        ),
+        settings_table(TOPIC_KEYS.values()),
+        "## Of a group",
+        "Set them with an admin client that knows groups, such as `kafka-configs.sh --entity-type groups`. Those of "
+        "share and streams groups wait until there are such groups.",
+        settings_table(GROUP_KEYS.values()),
         "## Of a broker",
         "*Change while running*: `no` needs a restart; `broker` can be set for one broker, `cluster` for one or all, "
-        "with `penstock config set broker` or any Kafka admin client.",
+        "with `penstock config set broker` or any Kafka admin client. Those of replication, share groups and streams "
+        "groups have nothing to act on yet: there is one broker, and no such groups.",
         table(
             ("key", "type", "default", "allowed", "change while running", "environment", "meaning"),
             (
@@ -95,6 +95,18 @@ def configs_page() -> str:
                 for key in BROKER_KEYS.values()
                 if not key.internal
             ),
+        ),
+    )
+
+
+def settings_table(keys: Iterable[Key]) -> str:
+    """Settings that a broker's settings give the default of."""
+    return table(
+        ("key", "type", "default", "allowed", "meaning", "broker's key"),
+        (
+            (code(key.name), kind(key), code(shown_default(key)), allowed(key), key.doc, synonyms(key))
+            for key in keys
+            if not key.internal
         ),
     )
 

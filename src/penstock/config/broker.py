@@ -50,7 +50,11 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         "background.threads", 2, Kind.INT, minimum=1, doc="Threads for disk work that must not hold up the event loop."
     )
     telemetry_max_bytes: int = key(
-        "telemetry.max.bytes", 1024 * 1024, Kind.INT, minimum=1, doc="The largest report of metrics a client may send."
+        "telemetry.max.bytes",
+        1024 * 1024,
+        Kind.INT,
+        minimum=1,
+        doc="Accepted for Kafka's sake, without effect: clients are not asked for metrics.",
     )
 
     given: Mapping[str, str] = field(default_factory=no_settings)

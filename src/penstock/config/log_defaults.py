@@ -50,7 +50,7 @@ class LogDefaults:
         30_000,
         Kind.LONG,
         minimum=1,
-        doc="How long a broker with a failed directory may take to say so before it stops.",
+        doc="Accepted for Kafka's sake, without effect: the controller knows of a failed directory at once.",
     )
 
     log_cleanup_policy: frozenset[str] = default_of("cleanup.policy", "log.cleanup.policy")
@@ -82,7 +82,7 @@ class LogDefaults:
         "log.flush.scheduler.interval.ms",
         LONG_MAX,
         Kind.LONG,
-        doc="How often logs are looked at for a flush that is due; also the default of log.flush.interval.ms.",
+        doc="The default of log.flush.interval.ms. Logs are looked at for a flush that is due whatever it says.",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",

@@ -7,6 +7,7 @@ from penstock.model.generated_errors import InvalidConfig
 
 PORT_MAX = 65535
 NO_EFFECT = "Accepted for Kafka's sake, without effect: each connection has bounds of its own."
+NO_CHANGE_QUOTA = "Accepted for Kafka's sake, without effect: changes of topics are not slowed down."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -171,7 +172,7 @@ class NetworkKeys:
         "queued.max.request.bytes", -1, Kind.LONG, doc=f"Bytes of waiting requests. {NO_EFFECT}"
     )
     request_timeout_ms: int = key(
-        "request.timeout.ms", 30_000, Kind.INT, doc="How long the broker waits for an answer of another."
+        "request.timeout.ms", 30_000, Kind.INT, doc="How long a broker waits for another broker's answer."
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",
@@ -191,10 +192,14 @@ class NetworkKeys:
         "quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of a client quota."
     )
     controller_quota_window_num: int = key(
-        "controller.quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a quota on topic changes looks at."
+        "controller.quota.window.num", 11, Kind.INT, minimum=1, doc=f"Samples of a quota on changes. {NO_CHANGE_QUOTA}"
     )
     controller_quota_window_size_seconds: int = key(
-        "controller.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that quota."
+        "controller.quota.window.size.seconds",
+        1,
+        Kind.INT,
+        minimum=1,
+        doc=f"Length of one sample of that quota. {NO_CHANGE_QUOTA}",
     )
     metrics_listener: str = key(
         "metrics.listener",

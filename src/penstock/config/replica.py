@@ -36,7 +36,7 @@ class ReplicaKeys:
         "replica.high.watermark.checkpoint.interval.ms",
         5000,
         Kind.LONG,
-        doc="How often high watermarks are written down.",
+        doc="Accepted for Kafka's sake, without effect: high watermarks are written with the other checkpoints.",
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", 30_000, Kind.LONG, doc="A follower not caught up for this long leaves the ISR."
