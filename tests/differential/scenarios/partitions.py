@@ -85,7 +85,7 @@ def described(run: Run) -> None:
 
 def described_all(run: Run) -> None:
     """No names mean all topics; a cursor and a limit keep the answer to this scenario's own."""
-    first = run.topic("a", partitions=2)
+    first = run.topic("a", partitions=3)
     cursor = {"topic_name": first.name, "partition_index": 0}
     run.ask("two from the cursor", {"topics": [], "response_partition_limit": 2, "cursor": cursor})
     run.ask("one from the cursor", {"topics": [], "response_partition_limit": 1, "cursor": cursor})

@@ -1,6 +1,7 @@
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from penstock.testing.processes import (
     PORT_END,
     PORT_MIN,
     Child,
+    Deadline,
     ProcessFailed,
     free_port,
     free_ports,
@@ -18,6 +20,7 @@ from penstock.testing.processes import (
     usage,
 )
 
+PATIENCE_SECONDS = 10.0
 FOREVER = "import signal; print('up', flush=True); signal.pause()"
 DEAF = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
@@ -54,15 +57,24 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) 
     assert child.stop(seconds_max=0.05) == -9
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is alive. Its new parent may not have buried it yet, and a zombie runs nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_kill_reaches_the_children_of_the_child(tmp_path: Path) -> None:
     grandchild = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {FOREVER!r}]).wait()"
     child = start(grandchild, tmp_path)
     tree = process_tree(child.pid)
     assert len(tree) == 2
     child.kill()
-    orphan = Path(f"/proc/{tree[1]}/stat")
-    # Its new parent may not have buried it yet; a zombie runs nothing.
-    assert not orphan.exists() or orphan.read_text().rpartition(")")[2].split()[0] in "ZX"
+    deadline = Deadline(PATIENCE_SECONDS)
+    while runs(tree[1]) and not deadline.passed:
+        time.sleep(0.01)
+    assert not runs(tree[1])
 
 
 def test_a_child_that_ends_while_it_is_waited_for_shows_its_last_words(tmp_path: Path) -> None:

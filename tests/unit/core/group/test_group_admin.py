@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.core.group.rig import DELAY_MS, Client, Rig, settled, subscription
-from tests.unit.core.group.test_offsets import simple_commit
+from tests.unit.core.group.test_offset_book import simple_commit
 
 from penstock.core.group.commands import (
     CommitEntry,
