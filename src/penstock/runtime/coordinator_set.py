@@ -137,7 +137,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
 
     def _leads(self, partition: int) -> bool:
         topic = self._image.topics.get(self._topic)
-        if topic is None or partition >= len(topic.partitions):
+        if topic is None or not 0 <= partition < len(topic.partitions):
             return False
         return topic.partitions[partition].leader == self._config().broker_id
 
