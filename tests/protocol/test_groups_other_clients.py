@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import subprocess
+import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from protocol.group_members import QUICK, SECONDS_MAX, Member, committed, fill, 
 from protocol.topics import fresh_name, wait_until
 
 BROKER_SETTINGS = QUICK
+POLL_MS = 3000
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -62,27 +66,41 @@ def subscribed(broker: Any, group: str, topic: str, **settings: Any) -> KafkaCon
     )
 
 
-def poll_all(*consumers: KafkaConsumer) -> list[bytes]:
-    """What every consumer gets in one short look; polling is also how they rebalance."""
-    return [
-        record.value
-        for consumer in consumers
-        for records in consumer.poll(timeout_ms=100).values()
-        for record in records
-    ]
+@contextmanager
+def polled(*consumers: KafkaConsumer) -> Iterator[list[bytes]]:
+    """What the consumers read, each polled by a thread of its own until the block ends.
+
+    The polls are long: kafka-python forgets the answer to a SyncGroup when a poll ends before it comes, and then
+    neither beats nor joins again.
+    """
+    seen: list[bytes] = []
+    done = threading.Event()
+
+    def poll(consumer: KafkaConsumer) -> None:
+        while not done.is_set():
+            for records in consumer.poll(timeout_ms=POLL_MS).values():
+                seen.extend(record.value for record in records)
+
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        polls = [threads.submit(poll, consumer) for consumer in consumers]
+        try:
+            yield seen
+        finally:
+            done.set()
+    for each in polls:
+        each.result()
 
 
 def test_kafka_pythons_members_share_a_topic(broker: Any, make_topic: Any, group: str) -> None:
     topic = make_topic(partitions=4)
     fill(broker, topic, numbered(40), partitions=4)
     with subscribed(broker, group, topic) as first, subscribed(broker, group, topic) as second:
-        seen: list[bytes] = []
-
-        def is_shared() -> bool:
-            seen.extend(poll_all(first, second))
-            return len(first.assignment()) == len(second.assignment()) == 2 and len(set(seen)) == 40
-
-        wait_until(is_shared, what="two partitions each", seconds_max=SECONDS_MAX)
+        with polled(first, second) as seen:
+            wait_until(
+                lambda: len(first.assignment()) == len(second.assignment()) == 2 and len(set(seen)) == 40,
+                what="two partitions each",
+                seconds_max=SECONDS_MAX,
+            )
         first.commit()
         second.commit()
     assert sum(committed(broker, group, topic, 4)) == 40
@@ -92,17 +110,14 @@ def test_kafka_python_goes_on_where_it_committed(broker: Any, topic: str, group:
     fill(broker, topic, numbered(10))
     place = TopicPartition(topic, 0)
     with subscribed(broker, group, topic) as first:
-        seen: list[bytes] = []
-        wait_until(lambda: len(seen) == 10 or bool(seen.extend(poll_all(first))), what="ten", seconds_max=SECONDS_MAX)
+        with polled(first) as seen:
+            wait_until(lambda: len(seen) == 10, what="ten", seconds_max=SECONDS_MAX)
         first.commit({place: OffsetAndMetadata(7, "seven", -1)})
         assert first.committed(place) == 7
         assert first.committed(place, metadata=True).metadata == "seven"
 
-    with subscribed(broker, group, topic) as second:
-        again: list[bytes] = []
-        wait_until(
-            lambda: len(again) == 3 or bool(again.extend(poll_all(second))), what="three", seconds_max=SECONDS_MAX
-        )
+    with subscribed(broker, group, topic) as second, polled(second) as again:
+        wait_until(lambda: len(again) == 3, what="three", seconds_max=SECONDS_MAX)
     assert again == [b"7", b"8", b"9"]
 
 
@@ -110,13 +125,12 @@ def test_kafka_python_and_librdkafka_share_one_group(broker: Any, make_topic: An
     topic = make_topic(partitions=4)
     with Member(broker, group, [topic], **{"partition.assignment.strategy": "range"}) as other:
         settle(other, places=4)
-        with subscribed(broker, group, topic) as ours:
-
-            def is_shared() -> bool:
-                poll_all(ours)
-                return len(ours.assignment()) == len(other.owned) == 2
-
-            wait_until(is_shared, what="two partitions each", seconds_max=SECONDS_MAX)
+        with subscribed(broker, group, topic) as ours, polled(ours):
+            wait_until(
+                lambda: len(ours.assignment()) == len(other.owned) == 2,
+                what="two partitions each",
+                seconds_max=SECONDS_MAX,
+            )
         settle(other, places=4)
 
 
@@ -225,8 +239,8 @@ def test_kafka_pythons_admin_cannot_move_a_group_with_members(
     broker: Any, topic: str, group: str, admin: KafkaAdminClient
 ) -> None:
     place = TopicPartition(topic, 0)
-    with subscribed(broker, group, topic) as reader:
-        wait_until(lambda: bool(poll_all(reader) or reader.assignment()), what="assignment")
+    with subscribed(broker, group, topic) as reader, polled(reader):
+        wait_until(lambda: bool(reader.assignment()), what="assignment")
         refused = admin.alter_group_offsets(group, {place: OffsetAndMetadata(1, "", -1)})
         assert UnknownMemberIdError.__name__ in str(refused), refused
     with pytest.raises(GroupIdNotFoundError):
