@@ -4,7 +4,9 @@ When it has decided how a transaction ends, it tells every partition of the tran
 cannot be told, and notes that the transaction is complete when all of them know.
 """
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
+from collections import deque
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -29,8 +31,28 @@ from penstock.runtime.txn_markers import MarkerLog
 MARKER_RETRY_MS = 100
 """When a partition that could not be told is told again."""
 
+MARKERS_PER_TURN_MAX = 100
+"""Markers written before the loop looks after everybody else."""
+
 REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 """A partition that knows more of the producer than the marker does needs it no longer."""
+
+
+class Round:
+    """The partitions that are told of one ending: those that have yet to be, and those that could not take it."""
+
+    __slots__ = ("again", "ending", "to_tell", "waiting")
+
+    def __init__(self, ending: WriteMarkers, partitions: Iterable[TopicPartition]) -> None:
+        self.ending = ending
+        self.to_tell = deque(partitions)
+        self.waiting = 0
+        """Markers that are written and not committed."""
+        self.again: list[TopicPartition] = []
+
+    def next(self, count: int) -> list[TopicPartition]:
+        """Take out as many as that, or what is left."""
+        return [self.to_tell.popleft() for _ in range(min(count, len(self.to_tell)))]
 
 
 class TxnCoordinator(Coordinator[TxnShard]):
@@ -67,27 +89,45 @@ class TxnCoordinator(Coordinator[TxnShard]):
 
     def perform(self, effect: Effect) -> None:
         assert isinstance(effect, WriteMarkers), f"nobody performs {effect}"
-        self._tell(effect, effect.partitions)
+        self._begin(effect, effect.partitions)
 
-    def _tell(self, ending: WriteMarkers, partitions: tuple[TopicPartition, ...]) -> None:
-        """Write the markers of some partitions; come back for those that could not take theirs."""
+    def _begin(self, ending: WriteMarkers, partitions: Sequence[TopicPartition]) -> None:
+        # The answer to whoever ended the transaction goes out first: it promises what is in the coordinator's log.
+        # The loop takes this up before anything else is read, so that their next request finds it done.
+        get_running_loop().call_soon(self._tell, Round(ending, partitions))
+
+    def _tell(self, round_: Round) -> None:
+        """Write some markers of a round; the next turn of the loop goes on with the rest."""
         if not self.serving:
             return
-        again: list[TopicPartition] = []
-        waits: list[tuple[TopicPartition, Future[None]]] = []
-        for tp in partitions:
+        for tp in round_.next(MARKERS_PER_TURN_MAX):
             try:
-                wait = self._write_marker(ending, tp)
+                wait = self._write_marker(round_.ending, tp)
             except BrokerError as error:
-                if not self._given_up(ending, tp, error):
-                    again.append(tp)
+                self._judge(round_, tp, error)
             else:
                 if wait is not None:
-                    waits.append((tp, wait))
-        if waits:
-            self._await(ending, again, waits)
-        else:
-            self._told(ending, again)
+                    round_.waiting += 1
+                    wait.add_done_callback(partial(self._settle_marker, round_, tp))
+        if round_.to_tell:
+            get_running_loop().call_soon(self._tell, round_)
+        elif not round_.waiting:
+            self._told(round_)
+
+    def _settle_marker(self, round_: Round, tp: TopicPartition, done: "Future[None]") -> None:
+        """A marker that is written counts when it is committed."""
+        round_.waiting -= 1
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            if not isinstance(error, BrokerError):
+                raise error
+            self._judge(round_, tp, error)
+        if not round_.to_tell and not round_.waiting:
+            self._told(round_)
+
+    def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
+        if not self._given_up(round_.ending, tp, error):
+            round_.again.append(tp)
 
     def _write_marker(self, ending: WriteMarkers, tp: TopicPartition) -> "Future[None] | None":
         return self._markers.write(
@@ -113,32 +153,12 @@ class TxnCoordinator(Coordinator[TxnShard]):
             return True
         return isinstance(error, UnknownTopicOrPartition)
 
-    def _await(
-        self, ending: WriteMarkers, again: list[TopicPartition], waits: list[tuple[TopicPartition, "Future[None]"]]
-    ) -> None:
-        """Markers that are written count when they are committed."""
-        left = len(waits)
-
-        def settled(tp: TopicPartition, done: "Future[None]") -> None:
-            nonlocal left
-            left -= 1
-            error = None if done.cancelled() else done.exception()
-            if error is not None:
-                if not isinstance(error, BrokerError):
-                    raise error
-                if not self._given_up(ending, tp, error):
-                    again.append(tp)
-            if not left:
-                self._told(ending, again)
-
-        for tp, wait in waits:
-            wait.add_done_callback(partial(settled, tp))
-
-    def _told(self, ending: WriteMarkers, again: list[TopicPartition]) -> None:
+    def _told(self, round_: Round) -> None:
         if not self.serving:
             return
-        if again:
-            self._timers.after_ms(MARKER_RETRY_MS, lambda: self._tell(ending, tuple(again)))
+        ending = round_.ending
+        if round_.again:
+            self._timers.after_ms(MARKER_RETRY_MS, lambda: self._begin(ending, round_.again))
             return
         command = MarkersWritten(
             transactional_id=ending.transactional_id, producer_id=ending.producer_id, epoch=ending.epoch

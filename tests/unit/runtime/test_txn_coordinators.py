@@ -14,7 +14,12 @@ from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProduc
 from penstock.core.txn.events import TransactionSaved
 from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, TxnState
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import ProducerFenced, TransactionAbortable
+from penstock.model.generated_errors import (
+    NotCoordinator,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
 from penstock.model.ids import TopicPartition
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import encode_event
@@ -57,6 +62,12 @@ class Transactions:
         assert len(answers) == 1, f"{len(answers)} answers to {command}"
         return answers[0]
 
+    async def finish(self, command: TxnCommand) -> Any:
+        """The answer to the end of a transaction, with its markers written."""
+        answer = self.ask(command)
+        await asyncio.sleep(0)
+        return answer
+
     def state(self, name: str = "t") -> TxnState:
         return self.coordinators.of(name).shard().describe(name).state
 
@@ -67,6 +78,7 @@ class Transactions:
             if not self.groups.coordinators.loading and not self.coordinators.loading:
                 break
             await asyncio.sleep(0)
+        await asyncio.sleep(0)
         for one in loads:
             one.cancel()
         await asyncio.wait(loads)
@@ -112,7 +124,7 @@ def test_a_commit_reaches_every_partition_and_is_then_complete() -> None:
         assert world.groups.offsets() == {}
         assert world.groups.of().shard().unsettled("g", "orders", 0)
 
-        ended = world.ask(end(producer_id, epoch))
+        ended = await world.finish(end(producer_id, epoch))
 
         assert (ended.producer_id, ended.epoch) == (producer_id, epoch + 1)
         assert world.state() is TxnState.COMPLETE_COMMIT
@@ -128,7 +140,7 @@ def test_an_abort_leaves_nothing_of_the_offsets() -> None:
         producer_id, epoch = begin(world, OFFSETS, version=FIRST_VERSION)
         await world.groups.answer(commit_offset(producer_id, epoch, 5))
 
-        world.ask(end(producer_id, epoch, commit=False, version=FIRST_VERSION))
+        await world.finish(end(producer_id, epoch, commit=False, version=FIRST_VERSION))
 
         assert world.state() is TxnState.COMPLETE_ABORT
         assert world.outcomes(OFFSETS) == [False]
@@ -150,7 +162,7 @@ def test_an_open_transaction_outlives_a_crash_with_its_offsets() -> None:
         assert again.state() is TxnState.ONGOING
         assert again.groups.offsets() == {}
         assert again.groups.of().shard().unsettled("g", "orders", 0)
-        again.ask(end(producer_id, epoch))
+        await again.finish(end(producer_id, epoch))
         assert again.groups.offsets() == {("orders", 0): 5}
 
         third = Transactions(again.rig.stop(clean=False))
@@ -203,9 +215,65 @@ def test_a_topic_that_is_gone_does_not_hold_a_transaction_up() -> None:
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
         world.groups.change(world.groups.image.topics["orders"], None)
 
-        world.ask(end(producer_id, epoch))
+        await world.finish(end(producer_id, epoch))
 
         assert world.state() is TxnState.COMPLETE_COMMIT
         assert world.outcomes(OFFSETS) == [True]
+
+    asyncio.run(act())
+
+
+def test_the_end_of_a_transaction_is_answered_before_its_partitions_are_told() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS)
+
+        world.ask(end(producer_id, epoch))
+
+        assert world.state() is TxnState.PREPARE_COMMIT
+        assert world.outcomes() == []
+        await asyncio.sleep(0)
+        assert world.state() is TxnState.COMPLETE_COMMIT
+        assert world.outcomes() == [True]
+
+    asyncio.run(act())
+
+
+def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        monkeypatch.setattr("penstock.runtime.txn_coordinator.MARKERS_PER_TURN_MAX", 1)
+        world = Transactions()
+        second = TopicPartition("orders", 1)
+        producer_id, epoch = begin(world, ORDERS, second)
+
+        await world.finish(end(producer_id, epoch))
+
+        assert (world.outcomes(), world.outcomes(second)) == ([True], [])
+        assert world.state() is TxnState.PREPARE_COMMIT
+        await asyncio.sleep(0)
+        assert world.outcomes(second) == [True]
+        assert world.state() is TxnState.COMPLETE_COMMIT
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("topic_name", ["__consumer_offsets", "orders"])
+def test_a_marker_for_a_partition_below_zero_is_refused(topic_name: str) -> None:
+    async def act() -> None:
+        world = Transactions()
+
+        with pytest.raises((NotCoordinator, UnknownTopicOrPartition)):
+            world.markers.write(
+                TopicPartition(topic_name, -1),
+                producer_id=PRODUCER_ID,
+                epoch=0,
+                commit=True,
+                coordinator_epoch=0,
+                transaction_version=0,
+            )
+
+        assert world.outcomes(OFFSETS) == []
+        with pytest.raises(NotCoordinator):
+            world.coordinators.at(-1)
 
     asyncio.run(act())
