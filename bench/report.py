@@ -28,6 +28,11 @@ METHOD = """## How
   from one raw connection for each group. Consumers of the assignment are confluent-kafka's, with default settings;
   the time runs from the last one's subscription until each owns its tenth. Loading runs from the start of the process
   until every group answers.
+- Transactions are one producer's, one after the other, over a raw connection (Produce 12, EndTxn 5, each answer
+  checked; what is refused because the transaction before is not complete is sent again after a millisecond). Their
+  plain counterpart sends the same batches and waits for them, without a transaction. The topic that is half aborted has
+  transactions of 2,000 records, every second one aborted; librdkafka reads it, and only what is committed is counted.
+  Ids are opened over 50 raw connections, the coordinator having answered once before.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """

@@ -114,6 +114,10 @@ def _requests(work: str, title: str, ratio_min: float | None = None) -> tuple[Ro
     )
 
 
+def _transactions(work: str, title: str, ratio_min: float | None = None) -> Row:
+    return Row(work=work, title=title, metric="transactions_per_second", unit="per s", digits=1, ratio_min=ratio_min)
+
+
 def _memory(work: str, title: str, absolute_max: float | None, metric: str = "resident_mb") -> Row:
     return Row(work=work, title=title, metric=metric, unit="MB", absolute_max=absolute_max)
 
@@ -198,6 +202,31 @@ ROWS: tuple[Row, ...] = (
         digits=1,
         absolute_max=50,
     ),
+    _transactions("txn-small", "transactions of 10 records over 3 partitions", 1.5),
+    _transactions("txn-small-librdkafka", "the same through librdkafka"),
+    _rate("txn-bulk-plain", "10,000 records of 100 B, then the next (beside the next)"),
+    Row(
+        work="txn-bulk",
+        title="transactions of 10,000 records of 100 B",
+        metric="messages_per_second",
+        unit="k msg/s",
+        scale=1e-3,
+        digits=1,
+        ratio_min=0.9,
+        against_work="txn-bulk-plain",
+    ),
+    _rate("txn-bulk", "the same beside Apache Kafka"),
+    _rate("txn-consume", "consume read_committed, half aborted", 1.0),
+    _cpu("txn-consume", "consume read_committed, half aborted"),
+    Row(
+        work="txn-ids",
+        title="10,000 transactional ids opened",
+        metric="open_seconds",
+        unit="s",
+        digits=2,
+        absolute_max=20,
+    ),
+    _memory("txn-ids", "10,000 transactional ids: resident memory", 200),
     _memory("start-empty", "resident memory, idle", 60),
     _memory("memory-after", "resident memory after the run", 150),
     _memory("memory-after", "resident memory, peak of the run", None, "resident_mb_peak"),

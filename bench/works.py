@@ -47,6 +47,11 @@ class Sizes:
     heartbeat_seconds: float
     offsets: int
     assignor_members: int
+    transactions: int
+    transactions_librdkafka: int
+    transactions_bulk: int
+    transactions_half: int
+    transactional_ids: int
 
 
 FULL = Sizes(
@@ -65,6 +70,11 @@ FULL = Sizes(
     heartbeat_seconds=15,
     offsets=1_000_000,
     assignor_members=1_000,
+    transactions=600,
+    transactions_librdkafka=200,
+    transactions_bulk=400,
+    transactions_half=1_000,
+    transactional_ids=10_000,
 )
 QUICK = Sizes(
     messages_100b=200_000,
@@ -82,6 +92,11 @@ QUICK = Sizes(
     heartbeat_seconds=3,
     offsets=20_000,
     assignor_members=50,
+    transactions=50,
+    transactions_librdkafka=20,
+    transactions_bulk=20,
+    transactions_half=20,
+    transactional_ids=200,
 )
 
 

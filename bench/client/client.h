@@ -26,6 +26,9 @@ struct options {
     int64_t messages;
     int64_t size;
     int64_t rate;
+    int64_t per_transaction;
+    bool half_aborted;
+    bool plain;
     double seconds;
     double warmup_seconds;
 };
@@ -36,6 +39,8 @@ int consume_mode(const struct options *options);
 int latency_mode(const struct options *options);
 int requests_mode(const struct options *options);
 int commits_mode(const struct options *options);
+int transactions_mode(const struct options *options);
+int exchanges_mode(const struct options *options);
 
 /* Ends the program with a message; a load run with an error in it measures nothing. */
 __attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...);

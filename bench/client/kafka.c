@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLUSH_MS_MAX = 120000, METADATA_MS_MAX = 30000 };
+enum { FLUSH_MS_MAX = 120000, METADATA_MS_MAX = 30000, POLL_MS = 1 };
 
 void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
     char why[512];
@@ -39,12 +39,15 @@ static rd_kafka_t *open_client(rd_kafka_type_t kind, rd_kafka_conf_t *conf) {
     return client;
 }
 
-rd_kafka_t *open_producer(const struct options *options, const char *linger_ms) {
+rd_kafka_t *open_producer(const struct options *options, const char *linger_ms, const char *transactional_id) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    bool idempotent = options->idempotent || transactional_id != NULL;
+    if (transactional_id != NULL)
+        set(conf, "transactional.id", transactional_id);
     set(conf, "bootstrap.servers", options->bootstrap);
     set(conf, "client.id", "penstock-bench");
-    set(conf, "acks", options->idempotent ? "all" : options->acks);
-    set(conf, "enable.idempotence", options->idempotent ? "true" : "false");
+    set(conf, "acks", idempotent ? "all" : options->acks);
+    set(conf, "enable.idempotence", idempotent ? "true" : "false");
     set(conf, "compression.codec", options->compression);
     set(conf, "linger.ms", linger_ms);
     set(conf, "batch.size", options->batch_bytes);
@@ -86,4 +89,49 @@ void flush(rd_kafka_t *producer) {
     rd_kafka_resp_err_t error = rd_kafka_flush(producer, FLUSH_MS_MAX);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
         fail("flush: %s, %d messages are not acknowledged", rd_kafka_err2str(error), rd_kafka_outq_len(producer));
+}
+
+char *make_payloads(size_t size) {
+    char *payloads = allocate(PAYLOADS, size);
+    for (size_t i = 0; i < PAYLOADS; i++)
+        fill_payload(payloads + i * size, size, i);
+    return payloads;
+}
+
+/* Hands over the whole chunk, waiting whenever librdkafka's queue is full. */
+static void send_chunk(rd_kafka_t *producer, rd_kafka_topic_t *topic, int partition, rd_kafka_message_t *chunk,
+                       int count) {
+    while (count > 0) {
+        int taken = rd_kafka_produce_batch(topic, partition, 0, chunk, count);
+        if (taken == count)
+            break;
+        int left = 0;
+        for (int i = 0; i < count; i++) {
+            if (chunk[i].err == RD_KAFKA_RESP_ERR_NO_ERROR)
+                continue;
+            if (chunk[i].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+                fail("produce: %s", rd_kafka_err2str(chunk[i].err));
+            chunk[left++] = chunk[i];
+        }
+        count = left;
+        rd_kafka_poll(producer, POLL_MS);
+    }
+    rd_kafka_poll(producer, 0);
+}
+
+void send_messages(rd_kafka_t *producer, rd_kafka_topic_t *topic, const struct options *options, const char *payloads,
+                   int64_t first, int64_t messages, int64_t chunk_messages) {
+    static rd_kafka_message_t chunk[SEND_CHUNK];
+    int partition = 0;
+    for (int64_t sent = 0; sent < messages;) {
+        int count = messages - sent < chunk_messages ? (int)(messages - sent) : (int)chunk_messages;
+        for (int i = 0; i < count; i++) {
+            /* librdkafka neither copies nor frees it: the same payloads serve all messages. */
+            const char *payload = payloads + (size_t)((first + sent + i) % PAYLOADS) * (size_t)options->size;
+            chunk[i] = (rd_kafka_message_t){.payload = (void *)payload, .len = (size_t)options->size};
+        }
+        send_chunk(producer, topic, partition, chunk, count);
+        sent += count;
+        partition = (partition + 1) % options->partitions;
+    }
 }

@@ -29,7 +29,7 @@ static void *send_paced(void *argument) {
     const struct options *options = sending->options;
     /* The default slack of 50 us would be half the distance between messages at 10,000 a second. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    rd_kafka_t *producer = open_producer(options, "0");
+    rd_kafka_t *producer = open_producer(options, "0", NULL);
     rd_kafka_topic_t *topic = open_topic(producer, options);
     char *payload = allocate(1, (size_t)options->size);
     fill_payload(payload, (size_t)options->size, 1);

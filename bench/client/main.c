@@ -14,6 +14,8 @@ static const char usage[] =
     "  consume   --messages N [--partitions P --fetch-bytes B]\n"
     "  latency   --rate R --seconds T [--size S --warmup-seconds W --acks A]\n"
     "  requests  --connections C --in-flight K --seconds T [--size S --acks A]\n"
+    "  transactions  --messages N --per-transaction M [--size S --partitions P --half-aborted --linger-ms L]\n"
+    "  exchanges --messages N --per-transaction M [--size S --partitions P --half-aborted --plain]\n"
     "  commits   --connections C --in-flight K --seconds T\n"
     "  version\n";
 
@@ -85,7 +87,7 @@ static double seconds(const char *text, const char *option) {
 
 static void parse(struct options *options, int count, char **arguments) {
     enum { BOOTSTRAP = 1, TOPIC, MESSAGES, SIZE, ACKS, COMPRESSION, IDEMPOTENT, PARTITIONS, LINGER, BATCH, FETCH,
-           RATE, SECONDS, WARMUP, CONNECTIONS, IN_FLIGHT };
+           RATE, SECONDS, WARMUP, CONNECTIONS, IN_FLIGHT, PER_TRANSACTION, HALF_ABORTED, PLAIN };
     static const struct option known[] = {
         {"bootstrap", required_argument, NULL, BOOTSTRAP},     {"topic", required_argument, NULL, TOPIC},
         {"messages", required_argument, NULL, MESSAGES},       {"size", required_argument, NULL, SIZE},
@@ -95,6 +97,9 @@ static void parse(struct options *options, int count, char **arguments) {
         {"fetch-bytes", required_argument, NULL, FETCH},       {"rate", required_argument, NULL, RATE},
         {"seconds", required_argument, NULL, SECONDS},         {"warmup-seconds", required_argument, NULL, WARMUP},
         {"connections", required_argument, NULL, CONNECTIONS}, {"in-flight", required_argument, NULL, IN_FLIGHT},
+        {"per-transaction", required_argument, NULL, PER_TRANSACTION},
+        {"half-aborted", no_argument, NULL, HALF_ABORTED},
+        {"plain", no_argument, NULL, PLAIN},
         {NULL, 0, NULL, 0},
     };
     int choice, index = 0;
@@ -116,6 +121,9 @@ static void parse(struct options *options, int count, char **arguments) {
         case WARMUP: options->warmup_seconds = seconds(optarg, "warmup-seconds"); break;
         case CONNECTIONS: options->connections = (int)whole(optarg, "connections"); break;
         case IN_FLIGHT: options->in_flight = (int)whole(optarg, "in-flight"); break;
+        case PER_TRANSACTION: options->per_transaction = whole(optarg, "per-transaction"); break;
+        case HALF_ABORTED: options->half_aborted = true; break;
+        case PLAIN: options->plain = true; break;
         default: fputs(usage, stderr); exit(2);
         }
     }
@@ -129,7 +137,7 @@ int main(int count, char **arguments) {
     struct options options = {
         .mode = arguments[1], .acks = "1", .compression = "none", .linger_ms = "5", .batch_bytes = "1000000",
         .fetch_bytes = "4000000", .partitions = 1, .connections = 1, .in_flight = 1, .messages = 100000, .size = 100,
-        .rate = 1000, .seconds = 4, .warmup_seconds = 1,
+        .rate = 1000, .seconds = 4, .warmup_seconds = 1, .per_transaction = 10,
     };
     if (strcmp(options.mode, "version") == 0) {
         printf("{\"librdkafka\":\"%s\"}\n", rd_kafka_version_str());
@@ -145,7 +153,8 @@ int main(int count, char **arguments) {
         int (*run)(const struct options *);
     } modes[] = {
         {"produce", produce_mode},   {"consume", consume_mode}, {"latency", latency_mode},
-        {"requests", requests_mode}, {"commits", commits_mode},
+        {"requests", requests_mode}, {"commits", commits_mode},  {"transactions", transactions_mode},
+        {"exchanges", exchanges_mode},
     };
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(options.mode, modes[i].name) == 0)

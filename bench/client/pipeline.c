@@ -57,7 +57,7 @@ void put_varint(struct bytes *to, int64_t value) {
     put_unsigned_varint(to, ((uint64_t)value << 1) ^ (uint64_t)(value >> 63));
 }
 
-static int connect_to(const char *bootstrap) {
+int connect_to(const char *bootstrap) {
     char host[64];
     int port;
     if (sscanf(bootstrap, "%63[^:]:%d", host, &port) != 2)
@@ -69,7 +69,6 @@ static int connect_to(const char *bootstrap) {
     if (connection < 0 || connect(connection, (struct sockaddr *)&address, sizeof address) != 0)
         fail("%s: %s", bootstrap, strerror(errno));
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    fcntl(connection, F_SETFL, fcntl(connection, F_GETFL) | O_NONBLOCK);
     return connection;
 }
 
@@ -108,7 +107,7 @@ static bool send_queued(struct connection *connection) {
     return false;
 }
 
-static uint32_t integer_at(const uint8_t *data) {
+uint32_t integer_at(const uint8_t *data) {
     return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | data[3];
 }
 
@@ -198,6 +197,7 @@ int run_pipeline(struct pipeline *pipeline) {
     for (int i = 0; i < options->connections; i++) {
         connections[i].number = i;
         connections[i].socket = connect_to(options->bootstrap);
+        fcntl(connections[i].socket, F_SETFL, fcntl(connections[i].socket, F_GETFL) | O_NONBLOCK);
         connections[i].out = allocate((size_t)options->in_flight, pipeline->request.length);
         connections[i].sent_ns = allocate((size_t)options->in_flight, sizeof *connections[i].sent_ns);
     }

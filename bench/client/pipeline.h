@@ -17,6 +17,11 @@ void put_integer(struct bytes *to, int64_t value, int width);
 void put_unsigned_varint(struct bytes *to, uint64_t value);
 void put_varint(struct bytes *to, int64_t value);
 
+uint32_t integer_at(const uint8_t *data);
+
+/* A socket to a broker that waits for what it is asked. */
+int connect_to(const char *bootstrap);
+
 struct pipeline {
     const struct options *options;
     const char *what;      /* in the words of a refusal */

@@ -3,7 +3,7 @@
  * The request (Produce version 9) is encoded once; only its correlation id changes.
  */
 #define _GNU_SOURCE
-#include "pipeline.h"
+#include "batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,63 +16,12 @@ enum {
     RECORD_BYTES_MAX = 1 << 20,
 };
 
-static uint32_t crc32c(const uint8_t *data, size_t length) {
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < length; i++) {
-        crc ^= data[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
-
-static void put_record(struct bytes *to, const struct options *options) {
-    uint8_t *body_data = allocate(1, (size_t)options->size + 64);
-    struct bytes body = {.data = body_data};
-    put_integer(&body, 0, 1);              /* attributes */
-    put_varint(&body, 0);                  /* timestamp delta */
-    put_varint(&body, 0);                  /* offset delta */
-    put_varint(&body, -1);                 /* no key */
-    put_varint(&body, options->size);
-    fill_payload((char *)body.data + body.length, (size_t)options->size, 1);
-    body.length += (size_t)options->size;
-    put_varint(&body, 0);                  /* headers */
-    put_varint(to, (int64_t)body.length);
-    put(to, body.data, body.length);
-    free(body_data);
-}
-
-static void put_batch(struct bytes *to, const struct options *options) {
-    size_t start = to->length;
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    int64_t timestamp_ms = (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000;
-    put_integer(to, 0, 8);            /* base offset */
-    put_integer(to, 0, 4);            /* length: below */
-    put_integer(to, -1, 4);           /* leader epoch */
-    put_integer(to, 2, 1);            /* magic */
-    put_integer(to, 0, 4);            /* crc: below */
-    size_t checked = to->length;
-    put_integer(to, 0, 2);            /* attributes */
-    put_integer(to, 0, 4);            /* last offset delta */
-    put_integer(to, timestamp_ms, 8); /* first and last timestamp */
-    put_integer(to, timestamp_ms, 8);
-    put_integer(to, -1, 8);           /* producer id, epoch, sequence: none */
-    put_integer(to, -1, 2);
-    put_integer(to, -1, 4);
-    put_integer(to, 1, 4);            /* records */
-    put_record(to, options);
-    struct bytes crc = {.data = to->data + checked - 4};
-    put_integer(&crc, crc32c(to->data + checked, to->length - checked), 4);
-    struct bytes length = {.data = to->data + start + 8};
-    put_integer(&length, (int64_t)(to->length - start - 12), 4);
-}
-
 static struct bytes encode_request(const struct options *options) {
     static const char client[] = "penstock-bench";
     uint8_t *batch_data = allocate(1, (size_t)options->size + 256);
     struct bytes batch = {.data = batch_data};
-    put_batch(&batch, options);
+    put_batch(&batch, 1, (size_t)options->size, 0);
+    sign_batch(batch.data, (struct producer){.id = -1, .epoch = -1}, -1);
     struct bytes request = {.data = allocate(1, batch.length + 512)};
     size_t name = strlen(options->topic);
     put_integer(&request, 0, 4); /* size: below */

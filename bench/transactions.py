@@ -1,0 +1,191 @@
+"""Works of transactions: small and large ones, reading past aborted ones, opening many ids. Brokers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.client_program import run_client
+from bench.comparison import MEGABYTE, costed, line
+from bench.group_wire import NOT_YET, GroupWire, Refused
+from bench.groups import gathered, said
+from bench.samples import Sample
+from bench.sides import Side, fresh_side
+from bench.works import Sizes
+from penstock.testing.processes import Deadline
+from penstock.wire.api import find_coordinator, init_producer_id
+
+PARTS = ("txn-small", "txn-bulk", "txn-consume", "txn-ids")
+SMALL_RECORDS, SMALL_PARTITIONS = 10, 3
+BULK_RECORDS = 10_000
+HALF_RECORDS = 2_000
+SETTLE_SECONDS_MAX = 60.0
+RETRY_SECONDS = 0.05
+IDS_CONNECTIONS = 50
+TIMEOUT_MS = 60_000
+FIND, INIT = 3, 4
+"""Versions that both brokers know."""
+KEY_TRANSACTION = 1
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One execution of the load program on a topic of its own."""
+
+    name: str
+    mode: str
+    transactions: int
+    records: int
+    partitions: int = 1
+    arguments: tuple[str, ...] = ()
+
+    def run(self, side: Side, topic: str) -> dict[str, float]:
+        counts = ("--messages", str(self.transactions * self.records), "--per-transaction", str(self.records))
+        more = ("--partitions", str(self.partitions), *self.arguments)
+        return costed(side, lambda: run_client(self.mode, side.bootstrap, topic, *counts, *more))
+
+
+def measure_transactions(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    if parts & {"txn-small", "txn-bulk", "txn-consume"}:
+        with contextlib.ExitStack() as running:
+            sides = [running.enter_context(fresh_side(name, data)) for name in names]
+            for side in sides:
+                side.start()
+                asyncio.run(await_coordinator(side.bootstrap))
+            yield from compared(chosen_works(parts, sizes), sides, sizes, say)
+            if "txn-consume" in parts:
+                yield from half_aborted(sides, sizes, say)
+    if "txn-ids" in parts:
+        for name in names:
+            yield from opened_ids(name, sizes, data, say)
+
+
+def chosen_works(parts: set[str], sizes: Sizes) -> list[Work]:
+    small = Work(
+        name="txn-small",
+        mode="exchanges",
+        transactions=sizes.transactions,
+        records=SMALL_RECORDS,
+        partitions=SMALL_PARTITIONS,
+    )
+    by_part = {
+        "txn-small": (
+            small,
+            replace(
+                small,
+                name="txn-small-librdkafka",
+                mode="transactions",
+                transactions=sizes.transactions_librdkafka,
+                arguments=("--linger-ms", "0"),
+            ),
+        ),
+        "txn-bulk": tuple(
+            Work(
+                name=name,
+                mode="exchanges",
+                transactions=sizes.transactions_bulk,
+                records=BULK_RECORDS,
+                arguments=arguments,
+            )
+            for name, arguments in (("txn-bulk-plain", ("--plain",)), ("txn-bulk", ()))
+        ),
+    }
+    return [work for part, works in by_part.items() if part in parts for work in works]
+
+
+def compared(works: Sequence[Work], sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Sample]:
+    """Each work on each side in turn; the side that begins changes from round to round."""
+    for number in range(-sizes.warm_rounds, sizes.rounds):
+        for work in works:
+            for side in sides if number % 2 == 0 else reversed(sides):
+                topic = f"bench-{work.name}-{number + sizes.warm_rounds}"
+                side.create_topics([topic], partitions=work.partitions)
+                sample = Sample(work=work.name, side=side.name, round=number, values=work.run(side, topic))
+                side.delete_topics([topic])
+                say(line(sample))
+                if number >= 0:
+                    yield sample
+
+
+def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Sample]:
+    """One topic on each side, every second transaction of it aborted, read again and again."""
+    topic, count = "bench-half-aborted", sizes.transactions_half
+    filling = Work(
+        name="fill", mode="exchanges", transactions=count, records=HALF_RECORDS, arguments=("--half-aborted",)
+    )
+    for side in sides:
+        side.create_topics([topic], partitions=1)
+        filling.run(side, topic)
+    # One transaction more was committed before the clock started.
+    committed = (1 + (count + 1) // 2) * HALF_RECORDS
+    for number in range(-sizes.warm_rounds, sizes.rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            values = costed(
+                side,
+                lambda: run_client("consume", side.bootstrap, topic, "--messages", str(committed)),  # noqa: B023
+            )
+            sample = Sample(work="txn-consume", side=side.name, round=number, values=values)
+            say(line(sample))
+            if number >= 0:
+                yield sample
+
+
+def opened_ids(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """From the first request for a producer id to the last answer, and the memory that the broker takes then."""
+    for number in range(sizes.rounds):
+        with fresh_side(name, data) as side:
+            side.start()
+            asyncio.run(await_coordinator(side.bootstrap))
+            os.sync()
+            seconds = asyncio.run(open_all(side.bootstrap, sizes.transactional_ids))
+            resident_mb = side.usage().resident_bytes / MEGABYTE
+            yield said(say, "txn-ids", side, number, open_seconds=seconds, resident_mb=resident_mb)
+
+
+async def open_all(bootstrap: str, count: int) -> float:
+    names = iter([f"opened-{index}" for index in range(count)])
+    wires = [await GroupWire.open(bootstrap) for _ in range(IDS_CONNECTIONS)]
+
+    async def open_some(wire: GroupWire) -> None:
+        for name in names:
+            await open_id(wire, name)
+
+    began = time.perf_counter()
+    await gathered([open_some(wire) for wire in wires])
+    seconds = time.perf_counter() - began
+    for wire in wires:
+        await wire.close()
+    return seconds
+
+
+async def open_id(wire: GroupWire, name: str) -> None:
+    """Find the coordinator and get a producer id of it, as a client does that has just started."""
+    finding = find_coordinator.Request(key=name, key_type=KEY_TRANSACTION)
+    opening = init_producer_id.Request(
+        transactional_id=name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+    )
+    deadline = Deadline(SETTLE_SECONDS_MAX)
+    while True:
+        found = await wire.ask(find_coordinator, FIND, finding)
+        code = found.error_code
+        if code == 0:
+            code = (await wire.ask(init_producer_id, INIT, opening)).error_code
+        if code == 0:
+            return
+        if code not in NOT_YET or deadline.passed:
+            raise Refused(f"{name} was refused with error code {code}")
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def await_coordinator(bootstrap: str) -> None:
+    """Until an id can be opened: the topic that keeps them is made when the first is looked for."""
+    wire = await GroupWire.open(bootstrap)
+    await open_id(wire, "warm-up")
+    await wire.close()
