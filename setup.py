@@ -17,6 +17,7 @@ COMPILED: tuple[str, ...] = (
     "penstock.wire.frame",
     "penstock.wire.primitives",
     "penstock.wire.produce",
+    "penstock.wire.record_blobs",
     "penstock.wire.record_loops",
 )
 

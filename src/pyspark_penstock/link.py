@@ -27,7 +27,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.wire.api import api_versions, find_coordinator, metadata
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
-from penstock.wire.primitives import Buffer
+from penstock.wire.primitives import ZERO_UUID, Buffer
 
 ANSWER_BYTES_MAX = 1 << 28
 """The largest answer that is read; a fetch asks for far less and gets more only where a single batch is larger."""
@@ -36,8 +36,8 @@ PIPELINE_MAX = 64
 VERSIONS_ASKED_WITH = 3
 FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several coordinators at once, which nobody here does."""
-METADATA_VERSION_MAX = 9
-"""Later versions ask by topic ids."""
+METADATA_VERSION_MAX = 12
+"""The latest that still asks by name; it answers with topic ids."""
 COORDINATOR_OF_GROUP = 0
 COORDINATOR_OF_TRANSACTIONS = 1
 CLIENT_ID = "pyspark-penstock"
@@ -118,6 +118,21 @@ class PartitionView:
     leader_epoch: int
 
 
+class AnswerBuffer:
+    """Room for one answer after the other, as large as the largest so far."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def room(self, size: int) -> memoryview:
+        if len(self._data) < size:
+            # The former one may still be looked at, so it is not grown but replaced.
+            self._data = bytearray(size)
+        return memoryview(self._data)[:size]
+
+
 @dataclass(slots=True)
 class _Channel:
     """One connection, the versions its broker speaks, and what is on its way."""
@@ -142,6 +157,7 @@ class BrokerLink:
         self._channels: dict[Address, _Channel] = {}
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, dict[int, PartitionView]] = {}
+        self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._asked = 0
 
@@ -174,6 +190,7 @@ class BrokerLink:
             if names is None and topic.error_code == TopicAuthorizationFailed.code:
                 continue
             raise_for(topic.error_code, f"topic {topic.name}")
+            self._topic_ids[topic.name] = topic.topic_id
             found[topic.name] = {
                 each.partition_index: PartitionView(
                     index=each.partition_index, leader=each.leader_id, leader_epoch=each.leader_epoch
@@ -182,6 +199,15 @@ class BrokerLink:
             }
         self._topics.update(found)
         return found
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic that `topics` has found, all zeros where brokers have none: a new topic has a new one."""
+        return self._topic_ids.get(topic, ZERO_UUID)
+
+    def brokers(self) -> tuple[Address, ...]:
+        """Every broker of the cluster. Asked anew."""
+        self.topics(())
+        return tuple(self._brokers.values())
 
     def leader(self, topic: str, partition: int) -> Address:
         """Where to ask for a partition; remembered until `forget`."""
@@ -258,12 +284,15 @@ class BrokerLink:
         channel = self._channels.get(address)
         return 0 if channel is None else len(channel.pending)
 
-    def receive(self, address: Address) -> tuple[memoryview, int]:
-        """The next answer of this broker, and where its body begins."""
+    def receive(self, address: Address, into: AnswerBuffer | None = None) -> tuple[memoryview, int]:
+        """The next answer of this broker, and where its body begins.
+
+        A caller that is done with an answer before it asks for the next one gives the same ``into`` each time.
+        """
         channel = self._channels.get(address)
         if channel is None:
             raise LinkDown(f"broker {address[0]}:{address[1]}: the connection was closed")
-        return self._receive(address, channel)
+        return self._receive(address, channel, into)
 
     def drop(self, address: Address) -> None:
         """Close the connection to a broker; answers on their way are lost."""
@@ -325,14 +354,14 @@ class BrokerLink:
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
         channel.pending.append((self._asked, api_key, version))
 
-    def _receive(self, address: Address, channel: _Channel) -> tuple[memoryview, int]:
+    def _receive(self, address: Address, channel: _Channel, into: AnswerBuffer | None = None) -> tuple[memoryview, int]:
         assert channel.pending, "nothing was asked"
         where = f"broker {address[0]}:{address[1]}"
         try:
-            (size,) = struct.unpack(">i", _received(channel.socket, 4))
+            (size,) = struct.unpack(">i", _received(channel.socket, memoryview(bytearray(4))))
             if not 4 <= size <= ANSWER_BYTES_MAX:
                 raise AnswerTooLarge(f"{where} announced an answer of {size} bytes, the most are {ANSWER_BYTES_MAX}")
-            data = _received(channel.socket, size)
+            data = _received(channel.socket, memoryview(bytearray(size)) if into is None else into.room(size))
         except AnswerTooLarge:
             self.drop(address)
             raise
@@ -353,11 +382,9 @@ def raise_for(code: int, doing: str) -> None:
         raise kind(f"{doing}: {kind.name}: {kind.meaning()}")
 
 
-def _received(connection: socket.socket, size: int) -> memoryview:
-    # Arrow arrays stay in this buffer, so it is made once and never moved.
-    data = memoryview(bytearray(size))
+def _received(connection: socket.socket, data: memoryview) -> memoryview:
     done = 0
-    while done < size:
+    while done < len(data):
         part = connection.recv_into(data[done:])
         if not part:
             raise EOFError

@@ -9,6 +9,7 @@ COMPILABLE = (
     "penstock.wire.frame",
     "penstock.wire.primitives",
     "penstock.wire.produce",
+    "penstock.wire.record_blobs",
     "penstock.wire.record_loops",
 )
 """What setup.py compiles where it finds a compiler."""

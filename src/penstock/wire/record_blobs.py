@@ -1,0 +1,169 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False
+"""Records gathered into columns that stand on end: all values in one buffer, all keys in another.
+
+That is how columnar formats want them, so what is filled here is handed on without another copy. The caller gives the
+buffers and so decides how much is held at once; filling stops at the first record that has no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+
+from penstock.wire.primitives import Buffer, Malformed
+from penstock.wire.record_loops import Cursor
+
+MICROS = 1000
+
+
+class Blobs:
+    """Byte strings on end: where each ends, the bytes, and a bit for each that is not null.
+
+    ``ends`` has one place more than there are strings and begins with 0; ``valid`` is all zeros.
+    """
+
+    __slots__ = ("count", "count_max", "data", "ends", "nulls", "room", "size", "valid")
+
+    def __init__(self, ends: MutableSequence[int], data: bytearray | memoryview, valid: bytearray | memoryview) -> None:
+        assert len(ends) <= len(valid) * 8 + 1, f"{len(ends)} ends, {len(valid)} bytes of bits"
+        self.ends = ends
+        self.data = data
+        self.valid = valid
+        self.room = len(data)
+        self.count_max = len(ends) - 1
+        self.count = 0
+        self.size = 0
+        self.nulls = 0
+        self.ends[0] = 0
+
+    def put(self, data: Buffer, pos: int, size: int) -> None:
+        """One more string; a size of -1 is null. There must be room."""
+        if size < 0:
+            self.nulls += 1
+        else:
+            if size > 0:
+                self.data[self.size : self.size + size] = data[pos : pos + size]
+                self.size += size
+            self.valid[self.count >> 3] = self.valid[self.count >> 3] | (1 << (self.count & 7))
+        self.count += 1
+        self.ends[self.count] = self.size
+
+
+class Headers:
+    """The headers of every record, on end; a record without any is null."""
+
+    __slots__ = ("count", "ends", "names", "nulls", "room", "valid", "values")
+
+    def __init__(
+        self, ends: MutableSequence[int], valid: bytearray | memoryview, names: Blobs, values: Blobs, room: int
+    ) -> None:
+        assert room <= min(names.count_max, values.count_max), f"room for {room} headers is claimed"
+        self.ends = ends
+        self.valid = valid
+        self.names = names
+        self.values = values
+        self.room = room
+        self.count = 0
+        self.nulls = 0
+        self.ends[0] = 0
+
+    def left(self) -> int:
+        """The size of the largest record whose headers have room, whatever they are."""
+        names = self.names.room - self.names.size
+        values = self.values.room - self.values.size
+        return min(names, values, self.room - self.count)
+
+    def put(self, cursor: Cursor, row: int) -> None:
+        """The headers that begin at the cursor, for this row. There must be room for as many as it has bytes left."""
+        count = cursor.varint()
+        if count < 0 or count * 2 > cursor.end - cursor.pos:
+            raise Malformed(f"{count} headers at {cursor.pos}")
+        for _ in range(count):
+            size = cursor.span()
+            if size < 0:
+                raise Malformed(f"a header without a key at {cursor.pos}")
+            self.names.put(cursor.data, cursor.pos - size, size)
+            size = cursor.span()
+            self.values.put(cursor.data, cursor.pos - size if size > 0 else cursor.pos, size)
+        self.count += count
+        if count:
+            self.valid[row >> 3] = self.valid[row >> 3] | (1 << (row & 7))
+        else:
+            self.nulls += 1
+        self.ends[row + 1] = self.count
+
+
+class BlobRows:
+    """Columns to be filled, a row for each record of a range of offsets."""
+
+    __slots__ = ("first", "headers", "keys", "last", "offsets", "room", "rows", "times_us", "values")
+
+    def __init__(
+        self,
+        offsets: MutableSequence[int],
+        times_us: MutableSequence[int],
+        keys: Blobs,
+        values: Blobs,
+        headers: Headers | None,
+        first: int,
+        last: int,
+    ) -> None:
+        self.offsets = offsets
+        self.times_us = times_us
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+        self.first = first
+        self.last = last
+        self.rows = 0
+        self.room = len(offsets)
+        assert self.room <= min(keys.count_max, values.count_max), "columns of different lengths"
+
+    def fill(
+        self,
+        data: Buffer,
+        start: int,
+        end: int,
+        count: int,
+        base_offset: int,
+        base_time_ms: int,
+        append_time_ms: int,
+        is_append_time: bool,
+    ) -> tuple[int, int]:
+        """Take up to ``count`` records from ``start``; how many were stepped over, and where the next begins.
+
+        Fewer where there is no room left. Records outside of the range of offsets are stepped over and not taken.
+        """
+        cursor = Cursor(data, start, end)
+        headers = self.headers
+        for index in range(count):
+            begin = cursor.pos
+            record_end = cursor.record_end()
+            # No part of a record is longer than the record, so what fits this fits its parts.
+            size = record_end - cursor.pos
+            if (
+                self.rows >= self.room
+                or size > self.keys.room - self.keys.size
+                or size > self.values.room - self.values.size
+                or (headers is not None and size > headers.left())
+            ):
+                return index, begin
+            cursor.pos += 1
+            time_ms = base_time_ms + cursor.varlong()
+            offset = base_offset + cursor.varint()
+            if offset < self.first or offset >= self.last:
+                cursor.pos = record_end
+                continue
+            size = cursor.span()
+            self.keys.put(cursor.data, cursor.pos - size if size > 0 else cursor.pos, size)
+            size = cursor.span()
+            self.values.put(cursor.data, cursor.pos - size if size > 0 else cursor.pos, size)
+            if headers is None:
+                cursor.skip_headers()
+            else:
+                headers.put(cursor, self.rows)
+            if cursor.pos != record_end:
+                raise Malformed(f"a record ends at {cursor.pos}, its length says {record_end}")
+            self.offsets[self.rows] = offset
+            self.times_us[self.rows] = (append_time_ms if is_append_time else time_ms) * MICROS
+            self.rows += 1
+        return count, cursor.pos

@@ -1,0 +1,149 @@
+"""Filters of a batch query that say which partitions, offsets or times it wants, so that the rest is not fetched."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_penstock.cluster import NO_SUCH_TIME, Cluster
+from pyspark_penstock.offsets import OffsetRange
+
+OFFSET_MAX = 1 << 63
+NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is wanted at most: all of it, unless a filter says less."""
+
+    partitions: frozenset[int] | None = None
+    partition_min: int = 0
+    partition_end: int = 1 << 31
+    topics: frozenset[str] | None = None
+    offset_min: int = 0
+    offset_end: int = OFFSET_MAX
+    time_ms_min: int | None = None
+
+    def applied(self, ranges: Iterable[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
+        """The ranges without what the bounds leave out."""
+        kept = [self._clamped(each) for each in ranges if self._wants(each)]
+        if self.time_ms_min is None or not kept:
+            return kept
+        # Before the first record of a time or later there is none of that time: the lookup is exact.
+        first = cluster.at({each.place: self.time_ms_min for each in kept})
+        return [
+            replace(each, start=max(each.start, first[each.place]))
+            for each in kept
+            if first[each.place] != NO_SUCH_TIME
+        ]
+
+    def _wants(self, each: OffsetRange) -> bool:
+        return (
+            (self.partitions is None or each.partition in self.partitions)
+            and (self.topics is None or each.topic in self.topics)
+            and self.partition_min <= each.partition < self.partition_end
+        )
+
+    def _clamped(self, each: OffsetRange) -> OffsetRange:
+        start = max(each.start, self.offset_min)
+        return replace(each, start=start, end=max(start, min(each.end, self.offset_end)))
+
+
+def narrowed(bounds: Bounds, each: Filter) -> tuple[Bounds, bool] | None:
+    """The bounds with one more filter, and whether they now say all that it says; None where they say nothing."""
+    match each:
+        case EqualTo(attribute=("partition",), value=int(value)):
+            return _among(bounds, frozenset([value])), True
+        case In(attribute=("partition",), value=values) if all(isinstance(one, int) for one in values):
+            return _among(bounds, frozenset(values)), True
+        case EqualTo(attribute=("topic",), value=str(value)):
+            topics = frozenset([value])
+            return replace(bounds, topics=topics if bounds.topics is None else bounds.topics & topics), True
+        case EqualTo(attribute=("offset",), value=int(value)):
+            return _between(bounds, value, value + 1), True
+        case GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual():
+            return _compared(bounds, each)
+        case EqualTo(attribute=("timestamp",), value=datetime.datetime() as value):
+            return _since(bounds, value), False
+        case IsNotNull(attribute=(str(name),)) if name in NEVER_NULL:
+            return bounds, True
+        case _:
+            return None
+
+
+def _among(bounds: Bounds, partitions: frozenset[int]) -> Bounds:
+    return replace(bounds, partitions=partitions if bounds.partitions is None else bounds.partitions & partitions)
+
+
+def _between(bounds: Bounds, start: int, end: int) -> Bounds:
+    return replace(bounds, offset_min=max(bounds.offset_min, start), offset_end=min(bounds.offset_end, end))
+
+
+def _since(bounds: Bounds, moment: datetime.datetime) -> Bounds:
+    # Down to the millisecond, which is as fine as records are stamped.
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    delta = aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    time_ms = max(0, delta // datetime.timedelta(milliseconds=1))
+    return replace(bounds, time_ms_min=time_ms if bounds.time_ms_min is None else max(bounds.time_ms_min, time_ms))
+
+
+def _compared(
+    bounds: Bounds, each: GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+) -> tuple[Bounds, bool] | None:
+    upper = isinstance(each, LessThan | LessThanOrEqual)
+    match each.attribute, each.value:
+        case ("timestamp",), datetime.datetime() as moment if not upper:
+            return _since(bounds, moment), False
+        case ("offset" | "partition" as column,), int(value):
+            limit = value + 1 if isinstance(each, GreaterThan | LessThanOrEqual) else value
+            if column == "offset":
+                return (_between(bounds, 0, limit) if upper else _between(bounds, limit, OFFSET_MAX)), True
+            if upper:
+                return replace(bounds, partition_end=min(bounds.partition_end, limit)), True
+            return replace(bounds, partition_min=max(bounds.partition_min, limit)), True
+        case _:
+            return None
+
+
+class Bounded(Protocol):
+    """A reader that can be told to read less."""
+
+    bounds: Bounds
+
+
+class FilterPush:
+    """A reader's ``pushFilters``.
+
+    Spark refuses every query over a reader whose class defines the method while
+    ``spark.sql.python.filterPushdown.enabled`` is false, which it is unless set. This one passes for the method of the
+    base class where Spark looks whether there is one, and is called where Spark pushes filters.
+    """
+
+    def __init__(self, reader: Bounded) -> None:
+        self._reader = reader
+        self.__func__: Callable[..., Any] = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow the reader; the filters that Spark has to evaluate nevertheless."""
+        rest: list[Filter] = []
+        for each in filters:
+            found = narrowed(self._reader.bounds, each)
+            if found is not None:
+                self._reader.bounds = found[0]
+            if found is None or not found[1]:
+                rest.append(each)
+        return rest

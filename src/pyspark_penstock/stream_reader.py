@@ -1,0 +1,281 @@
+"""A topic as a stream: micro-batches from where the last one ended, as much as they may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.model.clock import Clock
+from penstock.model.generated_errors import UnknownTopicOrPartition
+from penstock.wire.primitives import ZERO_UUID
+from pyspark_penstock.batch_reader import RangePartition, check_schema, read_range
+from pyspark_penstock.cluster import Cluster
+from pyspark_penstock.fetching import data_loss
+from pyspark_penstock.link import BrokerLink
+from pyspark_penstock.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    Place,
+    divided,
+    from_json,
+    limited,
+    named,
+    to_json,
+    weighted,
+)
+from pyspark_penstock.options import AtOffsets, Everywhere, ReadOptions
+
+LOOKUPS_MAX = 3
+"""How often the end of a partition is looked up that lies before what has been read."""
+LOOKUP_SECONDS = 1.0
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    parsed = ReadOptions.of(options, streaming=True)
+    check_schema(parsed, schema)
+    return StreamReader(parsed)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source. Its state lives in one process of the driver, its checkpoint is Spark's."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._link: BrokerLink | None = None
+        self._available_now = False
+        self._target: Offsets | None = None
+        self._latest: Offsets = {}
+        self._initial: Offsets | None = None
+        self._planned = False
+        self._triggered_at: float | None = None
+        self._committed: Offsets = {}
+        self._topic_ids: dict[str, bytes] = {}
+
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[ReadOptions]]:
+        # Executors get what was asked for; connections and the state of the query stay in the driver.
+        return StreamReader, (self._options,)
+
+    def __repr__(self) -> str:
+        return "StreamReader()"
+
+    # What Spark asks of the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        found = self._cluster().resolve(self._options.start, starting=True, now_ms=self._clock().now_ms())
+        self._initial = found
+        return to_json(found)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = from_json(start)
+        # Spark asks for the next batch once the last one is done, so all before its start has been processed.
+        self._commit(begun)
+        if self._is_first(begun):
+            return start
+        end = self._available(begun)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._admitted(begun, end)
+        return to_json(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        admission = self._options.admission
+        if admission.offsets_max is not None:
+            return ReadMaxRows(admission.offsets_max)
+        if admission.bytes_max is not None:
+            return ReadMaxBytes(admission.bytes_max)
+        if admission.offsets_min is not None:
+            return ReadMinRows(admission.offsets_min)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return to_json(self._latest) if self._latest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._planned = True
+        begun, until = from_json(start), from_json(end)
+        deleted = begun.keys() - until.keys()
+        if deleted:
+            data_loss(self._options.fetch, f"Partitions {named(deleted)} have been deleted.")
+        added = until.keys() - begun.keys()
+        begun |= self._added(added) if added else {}
+        ranges = [
+            OffsetRange(
+                topic=topic,
+                partition=partition,
+                start=begun[topic, partition],
+                end=last,
+                topic_id=self._topic_id(topic),
+            )
+            for (topic, partition), last in sorted(until.items())
+            if (topic, partition) in begun and begun[topic, partition] < last
+        ]
+        chosen = divided(
+            ranges,
+            partitions_min=self._options.partitions_min,
+            records_max=self._options.records_per_partition_max,
+        )
+        return [RangePartition(each) for each in chosen]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit(from_json(end))
+
+    def stop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    # What runs in executors
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition), f"{type(partition).__name__} was not planned here"
+        return read_range(self._options, partition.wanted)
+
+    # The first batch
+
+    def _is_first(self, begun: Offsets) -> bool:
+        """Whether the query's first batch is to be empty, so that its checkpoint holds where it began.
+
+        Spark looks a start up again when it repeats the first batch. A start such as the latest offset has moved by
+        then, and the records between would be in no batch.
+        """
+        first = self._initial == begun and not self._planned and self._moves()
+        self._initial = None
+        return first
+
+    def _moves(self) -> bool:
+        match self._options.start:
+            case Everywhere(offset=offset):
+                return offset != EARLIEST
+            case AtOffsets(offsets=offsets):
+                return LATEST in offsets.values()
+            case _:
+                return True
+
+    # What there is
+
+    def _available(self, begun: Offsets) -> Offsets:
+        if self._target is not None:
+            return self._target
+        self._latest = self._looked_up(begun)
+        if self._available_now:
+            self._target = self._latest
+        return self._latest
+
+    def _looked_up(self, begun: Offsets) -> Offsets:
+        latest = self._ends()
+        for _ in range(LOOKUPS_MAX - 1):
+            if not _moved_back(begun, latest):
+                break
+            # A broker that has just come back may not know its end yet.
+            time.sleep(LOOKUP_SECONDS)
+            latest = self._ends()
+        for place in _moved_back(begun, latest):
+            data_loss(
+                self._options.fetch,
+                f"Partition {place[0]}-{place[1]} offset was changed from {begun[place]} to {latest[place]}. This "
+                "could either be a user error that the start offset is set too high and this is the first batch, or "
+                "the kafka topic-partition is broken, and some data may have been missed.",
+            )
+        deleted = begun.keys() - latest.keys()
+        if deleted:
+            data_loss(self._options.fetch, f"Partitions {named(deleted)} have been deleted.")
+        self._notice_new_topics({topic for topic, _ in begun})
+        return latest
+
+    def _ends(self) -> Offsets:
+        cluster = self._cluster()
+        try:
+            return cluster.latest(cluster.places())
+        except UnknownTopicOrPartition:
+            # Deleted between the two questions.
+            return cluster.latest(cluster.places())
+
+    def _notice_new_topics(self, read: set[str]) -> None:
+        """A topic that was deleted and created anew has offsets that are not those of the checkpoint."""
+        for topic in read:
+            current = self._cluster().topic_id(topic)
+            known = self._topic_ids.setdefault(topic, current)
+            if current not in (known, ZERO_UUID):
+                data_loss(self._options.fetch, f"Topic {topic} has been deleted and created anew.")
+                self._topic_ids[topic] = current
+
+    def _topic_id(self, topic: str) -> bytes:
+        found = self._cluster().topic_id(topic)
+        if found == ZERO_UUID:
+            self._cluster().places()
+            found = self._cluster().topic_id(topic)
+        return found
+
+    def _added(self, places: set[Place]) -> Offsets:
+        """Where partitions begin that the query has not read before."""
+        earliest = self._cluster().earliest(places)
+        for (topic, partition), offset in sorted(earliest.items()):
+            if offset > 0:
+                data_loss(
+                    self._options.fetch, f"Added partition {topic}-{partition} starts from {offset} instead of 0."
+                )
+        return earliest
+
+    # How much of it
+
+    def _admitted(self, begun: Offsets, end: Offsets) -> Offsets:
+        admission = self._options.admission
+        if (admission.offsets_max, admission.offsets_min, admission.bytes_max) == (None, None, None):
+            return end
+        added = end.keys() - begun.keys()
+        known = {**begun, **(self._cluster().earliest(added) if added else {})}
+        now = self._clock().monotonic()
+        if admission.offsets_min is not None and not self._available_now:
+            waited_ms = None if self._triggered_at is None else (now - self._triggered_at) * 1000
+            pending = sum(last - known[place] for place, last in end.items())
+            if waited_ms is not None and waited_ms < admission.delay_ms_max and pending < admission.offsets_min:
+                return begun
+            self._triggered_at = now
+        if admission.offsets_max is not None:
+            end = limited(admission.offsets_max, known, end)
+        if admission.bytes_max is not None:
+            end = weighted(admission.bytes_max, known, end, self._cluster().record_bytes(end))
+        return end
+
+    # Groups
+
+    def _commit(self, offsets: Offsets) -> None:
+        group = self._options.commit_group
+        if group is not None and offsets and offsets != self._committed:
+            self._cluster().commit(group, offsets)
+            self._committed = offsets
+
+    # Ways out
+
+    def _connected(self) -> BrokerLink:
+        if self._link is None:
+            self._link = BrokerLink(self._options.link)
+        return self._link
+
+    def _clock(self) -> Clock:
+        return self._connected().clock
+
+    def _cluster(self) -> Cluster:
+        options = self._options
+        return Cluster(self._connected(), options.subscription, read_committed=options.fetch.read_committed)
+
+
+def _moved_back(begun: Offsets, latest: Offsets) -> list[Place]:
+    """The partitions that end before what has been read of them."""
+    return sorted(place for place, offset in begun.items() if latest.get(place, offset) < offset)
