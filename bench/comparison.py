@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.client_program import run_client
+from bench.page_cache import settle
 from bench.samples import Sample
 from bench.sides import Side
 from bench.works import Scenario, Step
@@ -41,8 +41,7 @@ def run_step(step: Step, side: Side, topic: str) -> dict[str, float]:
 
 def costed(side: Side, work: Callable[[], dict[str, float]]) -> dict[str, float]:
     """Add the processor time the broker spent on a work, and its memory after it."""
-    # Dirty pages of the work before would throttle this one: one would judge the disk.
-    os.sync()
+    settle(side.data_root)
     before = side.usage()
     values = work()
     after = side.usage()
@@ -62,7 +61,16 @@ def cost(before: Usage, after: Usage, values: dict[str, float]) -> dict[str, flo
 
 def line(sample: Sample) -> str:
     """One execution for the person who watches; rounds below 0 are warm ones."""
-    shown = ("messages_per_second", "mb_per_second", "ms_p50", "ms_p99", "ms_p999", "cpu_seconds_per_gb", "resident_mb")
+    shown = (
+        "messages_per_second",
+        "transactions_per_second",
+        "mb_per_second",
+        "ms_p50",
+        "ms_p99",
+        "ms_p999",
+        "cpu_seconds_per_gb",
+        "resident_mb",
+    )
     figures = "  ".join(f"{name}={sample.values[name]:,.2f}" for name in shown if name in sample.values)
     state = "warm" if sample.round < 0 else f"round {sample.round + 1}"
     return f"{time.strftime('%H:%M:%S')} {sample.work:24} {sample.side:8} {state:8} {figures}"

@@ -14,20 +14,19 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
-from bench.client_program import run_client
-from bench.comparison import MEGABYTE, costed, line
+from bench.comparison import MEGABYTE, line, run_step
 from bench.group_wire import GroupWire
 from bench.samples import PENSTOCK, Sample
 from bench.sides import Side, fresh_side
-from bench.works import Sizes
+from bench.works import Sizes, Step
 from penstock.core.group.assignors import ASSIGNORS
 from penstock.core.group.assignors.spec import GroupSpec, MemberSpec
 from penstock.model.ids import TopicId
 from penstock.testing.processes import Deadline, ProcessFailed
 
 PARTS = ("group-commits", "group-assignment", "group-heartbeats", "group-load", "group-assignors")
-COMMIT_CONNECTIONS = 64
-COMMIT_IN_FLIGHT = 8
+COMMIT_SHAPES = {"group-commits-piped": (1, 64), "group-commits": (64, 8)}
+"""Connections, and commits in flight on each: one consumer in a hurry, and many."""
 COMMIT_TOPIC = "commits"
 MEMBERS = 10
 SETTLE_SECONDS_MAX = 120.0
@@ -59,23 +58,25 @@ def measure_groups(parts: set[str], names: Sequence[str], sizes: Sizes, data: Pa
 
 
 def commits(names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """Commits in flight on several connections, the sides in turn."""
-    counts = ("--connections", str(COMMIT_CONNECTIONS), "--in-flight", str(COMMIT_IN_FLIGHT))
-    arguments = (*counts, "--seconds", str(sizes.request_seconds))
-    groups = [f"bench-commits-{number:04}" for number in range(COMMIT_CONNECTIONS)]
+    """Commits in flight on one connection and on many, the sides in turn."""
+    connections_max = max(connections for connections, _ in COMMIT_SHAPES.values())
+    groups = [f"bench-commits-{number:04}" for number in range(connections_max)]
     with contextlib.ExitStack() as running:
         sides = [running.enter_context(fresh_side(name, data)) for name in names]
         for side in sides:
             side.start()
             side.create_topics([COMMIT_TOPIC], partitions=1)
             asyncio.run(await_coordinators(side.bootstrap, groups))
-        for number in range(-sizes.request_warm_rounds, sizes.rounds):
-            for side in sides if number % 2 == 0 else reversed(sides):
-                values = costed(side, lambda: run_client("commits", side.bootstrap, COMMIT_TOPIC, *arguments))  # noqa: B023
-                sample = Sample(work="group-commits", side=side.name, round=number, values=values)
-                say(line(sample))
-                if number >= 0:
-                    yield sample
+        for work, (connections, in_flight) in COMMIT_SHAPES.items():
+            counts = ("--connections", str(connections), "--in-flight", str(in_flight))
+            step = Step(work=work, mode="commits", arguments=(*counts, "--seconds", str(sizes.request_seconds)))
+            for number in range(-sizes.request_warm_rounds, sizes.rounds):
+                for side in sides if number % 2 == 0 else reversed(sides):
+                    values = run_step(step, side, COMMIT_TOPIC)
+                    sample = Sample(work=work, side=side.name, round=number, values=values)
+                    say(line(sample))
+                    if number >= 0:
+                        yield sample
 
 
 async def await_coordinators(bootstrap: str, groups: Sequence[str]) -> None:
@@ -229,7 +230,7 @@ async def await_loaded(bootstrap: str, groups: Sequence[str]) -> None:
 def assignors(sizes: Sizes, say: Say) -> Iterator[Sample]:
     """The assignors alone: a member more than the last target knows, so that they have to be fair and to keep."""
     partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
-    topics = {TopicId(uuid.UUID(int=number + 1)): PARTITIONS_PER_TOPIC for number in range(partitions // 100)}
+    topics = {TopicId(uuid.UUID(int=number + 1).bytes): PARTITIONS_PER_TOPIC for number in range(partitions // 100)}
     subscribed = frozenset(topics)
     for name, assign in ASSIGNORS.items():
         members = [

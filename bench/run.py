@@ -23,9 +23,12 @@ from bench.groups import measure_groups
 from bench.java_tools import run_java
 from bench.lifecycle import empty_starts, many_partitions, memory_after_run, restarts
 from bench.machine import describe
+from bench.page_cache import HOLES
 from bench.report import render
 from bench.samples import PENSTOCK, SIDES, Results
 from bench.sides import fresh_side
+from bench.transactions import PARTS as TRANSACTION_PARTS
+from bench.transactions import measure_transactions
 from bench.works import FULL, QUICK, Sizes, scenarios
 from penstock.testing.apache_kafka import KafkaMissing, find_java, find_libs
 from penstock.testing.processes import ProcessFailed
@@ -37,7 +40,13 @@ JAVA_ROUNDS = 2
 
 
 def part_names() -> tuple[str, ...]:
-    return (*(scenario.name for scenario in scenarios(FULL)), JAVA_PART, *GROUP_PARTS, *LIFECYCLE_PARTS)
+    return (
+        *(scenario.name for scenario in scenarios(FULL)),
+        JAVA_PART,
+        *GROUP_PARTS,
+        *TRANSACTION_PARTS,
+        *LIFECYCLE_PARTS,
+    )
 
 
 def say(line: str) -> None:
@@ -71,6 +80,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
         results.add(empty_starts(names, sizes.rounds, data, say))
     _compare(options.parts, names, sizes, data, results)
     results.add(measure_groups(options.parts, names, sizes, data, say))
+    results.add(measure_transactions(options.parts, names, sizes, data, say))
     if "partitions-1000" in options.parts:
         results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
     if "partitions-10000" in options.parts and PENSTOCK in names:
@@ -139,6 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     results.seconds = time.perf_counter() - began
     results.save(raw)
     say(f"raw figures: {raw}")
+    (options.data / HOLES).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         # Each broker removed its own folder; anything else in there is not ours.
         options.data.rmdir()

@@ -34,6 +34,7 @@ class Side:
 
     name: str
     broker: ApacheKafka | PenstockProcess
+    data_root: Path
     ready_seconds: float = 0.0
 
     @property
@@ -104,7 +105,7 @@ def fresh_side(name: str, data_root: Path) -> Iterator[Side]:
         assert name == PENSTOCK, name
         broker = PenstockProcess(data=folder / "data")
     try:
-        yield Side(name=name, broker=broker)
+        yield Side(name=name, broker=broker, data_root=data_root)
     finally:
         broker.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -156,7 +156,8 @@ ROWS: tuple[Row, ...] = (
     _cpu("java-produce", "Java ProducerPerformance"),
     _bandwidth("java-consume", "Java ConsumerPerformance, 1 KB, default settings"),
     _cpu("java-consume", "Java ConsumerPerformance"),
-    *_requests("group-commits", "offset commits, 64 connections x 8 in flight", 3.0),
+    *_requests("group-commits-piped", "offset commits, one connection, 64 in flight", 3.0),
+    *_requests("group-commits", "offset commits, 64 connections x 8 in flight"),
     Row(
         work="group-assignment",
         title="10 consumers, 900 partitions, consumer protocol: settled after",

@@ -73,7 +73,7 @@ class Connection:
     """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first."""
 
     __slots__ = (
-        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_held", "_last_active_s", "_limits", "_loop",
+        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s", "_limits", "_loop",
         "_muted", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_view",
         "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "properties",
         "requests",
@@ -112,6 +112,7 @@ class Connection:
         self._slots: deque[Slot] = deque()
         self._reading = False
         self._writing = False
+        self._gathering = False
         self._held = False
         self._muted = False
         self._working = False
@@ -290,6 +291,21 @@ class Connection:
                 self._out_bytes += len(buffer)
             self._out.extend(slots.popleft().frame)
         if self._working:
+            return
+        if slots and self._out:
+            # Answers come in rows: the next of this peer's is likely to be there before the turn ends.
+            if not self._gathering:
+                self._gathering = True
+                self._loop.call_soon(self._gathered)
+            return
+        if self._out and not self._writing:
+            self._flush()
+        self._go_on()
+
+    def _gathered(self) -> None:
+        """Send what came in this turn."""
+        self._gathering = False
+        if self.closed:
             return
         if self._out and not self._writing:
             self._flush()

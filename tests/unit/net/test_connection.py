@@ -165,6 +165,51 @@ def test_an_answer_that_waits_holds_back_later_answers_but_not_later_requests() 
     asyncio.run(scenario())
 
 
+def test_answers_of_one_turn_leave_together() -> None:
+    waiting: list[Pending] = []
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        waiting.append(Pending())
+        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+
+    async def work() -> None:
+        async with peer(serve) as client:
+            await client.send(b"1", b"2", b"3")
+            while len(waiting) < 3:
+                await asyncio.sleep(0)
+
+            waiting[0].resolve(b"one")
+            waiting[1].resolve(b"two")
+            with pytest.raises(BlockingIOError):
+                client.sock.recv(100)
+            waiting[2].resolve(b"three")
+            together = client.sock.recv(100)
+
+            assert together == framed(b"one") + framed(b"two") + framed(b"three")
+
+    asyncio.run(work())
+
+
+def test_an_answer_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
+    waiting: list[Pending] = []
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        waiting.append(Pending())
+        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+
+    async def work() -> None:
+        async with peer(serve) as client:
+            await client.send(b"1", b"2")
+            while len(waiting) < 2:
+                await asyncio.sleep(0)
+
+            waiting[0].resolve(b"one")
+
+            assert await client.receive() == b"one"
+
+    asyncio.run(work())
+
+
 def test_an_answer_resolved_before_it_is_delivered_goes_out_at_once() -> None:
     def serve(_: Connection, frame: memoryview) -> Outcome:
         pending = Pending()
