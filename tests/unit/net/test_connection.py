@@ -166,23 +166,23 @@ def test_an_answer_that_waits_holds_back_later_answers_but_not_later_requests() 
 
 
 def test_answers_of_one_turn_leave_together() -> None:
-    waiting: list[Pending] = []
+    waiting: asyncio.Queue[Pending] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        waiting.append(Pending())
-        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+        pending = Pending()
+        waiting.put_nowait(pending)
+        return PendingFrame(pending, lambda body: [framed(body)])
 
     async def work() -> None:
         async with peer(serve) as client:
             await client.send(b"1", b"2", b"3")
-            while len(waiting) < 3:
-                await asyncio.sleep(0)
+            first, second, third = [await waiting.get() for _ in range(3)]
 
-            waiting[0].resolve(b"one")
-            waiting[1].resolve(b"two")
+            first.resolve(b"one")
+            second.resolve(b"two")
             with pytest.raises(BlockingIOError):
                 client.sock.recv(100)
-            waiting[2].resolve(b"three")
+            third.resolve(b"three")
             together = client.sock.recv(100)
 
             assert together == framed(b"one") + framed(b"two") + framed(b"three")
@@ -191,19 +191,19 @@ def test_answers_of_one_turn_leave_together() -> None:
 
 
 def test_an_answer_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
-    waiting: list[Pending] = []
+    waiting: asyncio.Queue[Pending] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        waiting.append(Pending())
-        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+        pending = Pending()
+        waiting.put_nowait(pending)
+        return PendingFrame(pending, lambda body: [framed(body)])
 
     async def work() -> None:
         async with peer(serve) as client:
             await client.send(b"1", b"2")
-            while len(waiting) < 2:
-                await asyncio.sleep(0)
+            first, _ = [await waiting.get() for _ in range(2)]
 
-            waiting[0].resolve(b"one")
+            first.resolve(b"one")
 
             assert await client.receive() == b"one"
 
