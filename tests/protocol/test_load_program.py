@@ -9,6 +9,7 @@ import pytest
 from bench.client_program import LoadFailed, build, run_client
 from bench.groups import await_coordinators
 from bench.sides import Side
+from bench.transactions import await_coordinator
 
 from penstock.testing.broker_process import PenstockProcess
 from protocol.group_members import committed
@@ -27,7 +28,7 @@ def _program() -> None:
 @pytest.fixture
 def topic(broker: PenstockProcess) -> str:
     name = f"load-{uuid.uuid4()}"
-    Side(name="penstock", broker=broker).create_topics([name], partitions=3)
+    Side(name="penstock", broker=broker, data_root=broker.data).create_topics([name], partitions=3)
     return name
 
 
@@ -93,3 +94,33 @@ def test_commits_are_answered_in_order_and_kept(
 
     kept = [committed(broker, group, topic, 1)[0] for group in groups]
     assert sum(offset + 1 for offset in kept) == sent["messages"]
+
+
+TRANSACTIONS = 6
+RECORDS = 10
+
+
+@pytest.mark.parametrize("mode", ["exchanges", "transactions"])
+@pytest.mark.parametrize("half_aborted", [False, True], ids=["all committed", "half aborted"])
+def test_only_what_transactions_committed_is_consumed(
+    broker: PenstockProcess, topic: str, mode: str, half_aborted: bool
+) -> None:
+    asyncio.run(await_coordinator(broker.bootstrap))
+    spread = ("--partitions", "3")
+    counts = ("--messages", str(TRANSACTIONS * RECORDS), "--per-transaction", str(RECORDS))
+    sent = run_client(mode, broker.bootstrap, topic, *counts, *spread, *(("--half-aborted",) if half_aborted else ()))
+    assert sent["transactions"] == TRANSACTIONS
+
+    # One more was committed before the clock started.
+    committed = RECORDS * (1 + (TRANSACTIONS // 2 if half_aborted else TRANSACTIONS))
+    read = run_client("consume", broker.bootstrap, topic, "--messages", str(committed), *spread)
+    assert read["messages"] == committed
+
+
+def test_records_of_an_exchange_without_a_transaction_are_plain(broker: PenstockProcess, topic: str) -> None:
+    counts = ("--messages", "12000", "--per-transaction", "6000")
+    run_client("exchanges", broker.bootstrap, topic, *counts, "--plain")
+
+    read = run_client("consume", broker.bootstrap, topic, "--messages", "18000")
+
+    assert read["messages"] == 18_000
