@@ -110,7 +110,7 @@ def _json_reader(text: str) -> tuple[spark.StructType, Callable[[bytes], Any]]:
     convert = _converter(schema, "")
 
     def read(raw: bytes) -> Any:
-        found = json.loads(raw, parse_float=Decimal, parse_constant=_no_constant)
+        found = json.loads(raw.decode(), parse_float=Decimal, parse_constant=_no_constant)
         if not isinstance(found, dict):
             raise Misfit(f"a JSON object was expected, not {_kind(found)}")
         return convert(cast("dict[str, Any]", found))
