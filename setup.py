@@ -12,6 +12,7 @@ from setuptools.command.build_ext import build_ext
 # Modules worth compiling: loops that touch every record, and the codec of every request. They call each other as C, so
 # that they are compiled all or none.
 COMPILED: tuple[str, ...] = (
+    "penstock.wire.column_batches",
     "penstock.wire.commit",
     "penstock.wire.fetch",
     "penstock.wire.frame",

@@ -4,6 +4,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 
 COMPILABLE = (
+    "penstock.wire.column_batches",
     "penstock.wire.commit",
     "penstock.wire.fetch",
     "penstock.wire.frame",

