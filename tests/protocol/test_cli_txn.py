@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.wire.records import Record, build_batch
+from protocol.batches import now_ms
+from protocol.raw import Wire, produce_request
 from protocol.test_cli import Cli
-from protocol.topics import fresh_name
+from protocol.topics import create_topic, fresh_name
 
 SECONDS_MAX = 30.0
 
@@ -92,3 +95,45 @@ def test_a_part_of_a_transaction_is_aborted_by_force(cli: Cli, opened: Open, top
 
     assert (done["aborted"]["topic"], done["aborted"]["partition"]) == (topic, 1)
     assert "no transaction is open" in cli.error("txn", "abort", f"{topic}:1", "--yes")
+
+
+def test_a_hanging_transaction_is_found_and_ended(start_broker: Any) -> None:
+    broker = start_broker({"transaction.partition.verification.enable": "false"})
+    cli, topic = Cli(broker.bootstrap), fresh_name("hung")
+    create_topic(broker.bootstrap, topic, partitions=2)
+    opened = Open(broker.bootstrap, topic)
+    opened.producer.commit_transaction(SECONDS_MAX)
+    info = cli.json("txn", "describe", opened.name)
+    late = build_batch(
+        [Record(0, now_ms(), None, b"late", ())],
+        producer_id=info["producer_id"],
+        producer_epoch=info["producer_epoch"],
+        base_sequence=1,
+        is_transactional=True,
+    )
+    request = produce_request(topic, bytes(late), version=9)
+    request.transactional_id = opened.name
+    with Wire(broker.bootstrap) as wire:
+        [[answer]] = [response.partition_responses for response in wire.ask(request).responses]
+    assert answer.error_code == 0
+    assert last_stable(broker, topic) == answer.base_offset
+
+    (found,) = cli.json("txn", "hanging", "--topic", topic, "--older-than", "0")
+    assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 0, answer.base_offset)
+    assert found["producer_id"] == info["producer_id"]
+
+    done = cli.json("txn", "abort", f"{topic}:0", "--yes")
+
+    assert done["aborted"]["start_offset"] == answer.base_offset
+    assert cli.json("txn", "hanging", "--topic", topic, "--older-than", "0") == []
+    # The late record and the marker that took it back.
+    assert last_stable(broker, topic) == answer.base_offset + 2
+    assert cli.json("txn", "describe", opened.name)["state"] == "CompleteCommit"
+
+
+def last_stable(broker: Any, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS_MAX)[1])
+    finally:
+        consumer.close()
