@@ -1,0 +1,48 @@
+"""One SparkSession and one broker for all tests here: both are dear, so one test worker runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.testing.broker_process import PenstockProcess
+from pyspark_penstock.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two cores, and four tries for every task as on a cluster."""
+    folder = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        "penstock-tests",
+        cores="2,4",
+        conf={
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[PenstockProcess]:
+    """One broker with default settings; tests keep apart by their topics."""
+    with PenstockProcess() as process:
+        yield process
