@@ -6,7 +6,7 @@ Keys and values are copied once, from the answer or from what it decompresses to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.types import (
@@ -87,6 +87,7 @@ class ColumnReader:
 
     def __init__(self, options: ReadOptions, wanted: OffsetRange) -> None:
         self._wanted = wanted
+        self._first_offset = wanted.start
         self._names = options.columns
         self._with_headers = HEADERS_COLUMN in options.columns
         self._check_crcs = options.fetch.check_crcs
@@ -99,6 +100,7 @@ class ColumnReader:
     def batches(self, fetched: Fetched) -> Iterator[Any]:
         """The records of an answer that are in the range, without control records and aborted transactions."""
         chunk: _Chunk | None = None
+        self._first_offset = fetched.first_offset
         rows = sum(header.record_count for _, header in fetched.batches)
         packed = any(header.codec != NONE for _, header in fetched.batches)
         # What is compressed holds more than it takes.
@@ -122,7 +124,9 @@ class ColumnReader:
             yield self._finished(chunk)
 
     def _chunk(self, size: int, rows: int, *, whole: bool = False) -> _Chunk:
-        return _Chunk(self._wanted, size, min(rows, CHUNK_ROWS_MAX), self._with_headers, whole)
+        return _Chunk(
+            replace(self._wanted, start=self._first_offset), size, min(rows, CHUNK_ROWS_MAX), self._with_headers, whole
+        )
 
     def _spans(self, fetched: Fetched) -> Iterator[_Span]:
         aborted = _Aborted(fetched.aborted if self._read_committed else ())

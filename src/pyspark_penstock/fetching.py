@@ -60,12 +60,16 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Whole batches on end, the transactions among them that were aborted, and the offset after them."""
+    """Whole batches on end, the transactions among them that were aborted, and the offset after them.
+
+    The first batch may begin before the offset that was asked for.
+    """
 
     records: Buffer
     batches: list[tuple[int, BatchHeader]]
     aborted: list[tuple[int, int]]
     """Producer id and first offset."""
+    first_offset: int
     next_offset: int
 
 
@@ -133,7 +137,13 @@ class RangeFetcher:
         batches = [(pos, header) for pos, header in iter_batches(records) if header.next_offset > self._position]
         if batches:
             aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
-            return Fetched(records=records, batches=batches, aborted=aborted, next_offset=batches[-1][1].next_offset)
+            return Fetched(
+                records=records,
+                batches=batches,
+                aborted=aborted,
+                first_offset=self._position,
+                next_offset=batches[-1][1].next_offset,
+            )
         end = part.last_stable_offset if self._settings.read_committed else part.high_watermark
         # The range was taken from the log's end, so a log that ends earlier is behind or has lost its end.
         behind = f"{self._name} ends at {end}" if end < self._wanted.end else f"{self._name} sends no records"

@@ -29,15 +29,17 @@ def records_of(*values: bytes | None, first: int = 0) -> list[Record]:
     return [Record(first + index, 1_000 + index, None, value) for index, value in enumerate(values)]
 
 
-def fetched_of(*batches: bytearray, aborted: list[tuple[int, int]] | None = None) -> Fetched:
+def fetched_of(*batches: bytearray, aborted: list[tuple[int, int]] | None = None, first: int = 0) -> Fetched:
     whole = b"".join(bytes(each) for each in batches)
     found = list(iter_batches(whole))
-    return Fetched(records=whole, batches=found, aborted=aborted or [], next_offset=found[-1][1].next_offset)
+    return Fetched(
+        records=whole, batches=found, aborted=aborted or [], first_offset=first, next_offset=found[-1][1].next_offset
+    )
 
 
-def read(fetched: Fetched, *, start: int = 0, end: int = ALL, **options: str) -> list[dict[str, Any]]:
+def read(fetched: Fetched, *, end: int = ALL, **options: str) -> list[dict[str, Any]]:
     parsed = ReadOptions.of({**MINIMAL, **options})
-    wanted = OffsetRange(topic="orders", partition=3, start=start, end=end)
+    wanted = OffsetRange(topic="orders", partition=3, start=0, end=end)
     found = list(ColumnReader(parsed, wanted).batches(fetched))
     for each in found:
         each.validate(full=True)
@@ -60,7 +62,7 @@ def test_every_record_is_a_row_whatever_is_in_it(content: Any, codec: int, base:
 
 
 def test_records_outside_of_the_range_are_left_out() -> None:
-    rows = read(fetched_of(build_batch(records_of(b"0", b"1", b"2", b"3"))), start=1, end=3)
+    rows = read(fetched_of(build_batch(records_of(b"0", b"1", b"2", b"3")), first=1), end=3)
     assert [row["value"] for row in rows] == [b"1", b"2"]
 
 
