@@ -3,6 +3,9 @@ from libc.stdint cimport int64_t
 
 cdef Py_ssize_t _RECORD_BYTES_MIN
 cdef Py_ssize_t _HEADER_COUNT_MAX
+cdef Py_ssize_t _USUAL_HEAD_BYTES
+cdef Py_ssize_t _USUAL_TAIL_BYTES
+cdef unsigned int _NULL
 cdef unsigned long long _BITS_32
 cdef unsigned long long _BITS_64
 
@@ -29,8 +32,27 @@ cdef class Cursor:
     cdef Py_ssize_t skip_headers(self) except -2
 
 
-@cython.locals(cursor=Cursor, keyed=bint, consecutive=bint, delta=cython.longlong, delta_min=cython.longlong,
-               delta_max=cython.longlong, index=Py_ssize_t, record_end=Py_ssize_t)
+@cython.final
+cdef class Walk:
+    cdef Cursor cursor
+    cdef Py_ssize_t index
+    cdef bint keyed
+    cdef bint consecutive
+    cdef long long delta_min
+    cdef long long delta_max
+
+    @cython.locals(cursor=Cursor, record_end=Py_ssize_t)
+    cdef int one(self) except -1
+
+    cdef int note(self, Py_ssize_t index, long long delta) except -1
+
+    @cython.locals(pos=Py_ssize_t, end=Py_ssize_t, at=Py_ssize_t, record_end=Py_ssize_t, index=Py_ssize_t,
+                   count=Py_ssize_t, byte=cython.uint, size=cython.uint, delta=cython.uint, number=cython.uint,
+                   key=cython.uint)
+    cdef int usual(self, Py_ssize_t count) except -1
+
+
+@cython.locals(walk=Walk)
 cpdef tuple check(data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count)
 
 

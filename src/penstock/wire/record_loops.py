@@ -18,6 +18,15 @@ _RECORD_BYTES_MIN = 7
 _HEADER_COUNT_MAX = 1 << 16
 """Headers of one record."""
 
+_USUAL_HEAD_BYTES = 16
+"""More than the short numbers before a usual record's key take, so that they are read without asking for the end."""
+
+_USUAL_TAIL_BYTES = 2
+"""The longest length that a usual record's value has."""
+
+_NULL = 1
+"""A length of -1 on the wire."""
+
 _BITS_32 = (1 << 32) - 1
 _BITS_64 = (1 << 64) - 1
 
@@ -106,41 +115,128 @@ class Cursor:
         return count
 
 
+class Walk:
+    """What is known of a batch after so many of its records."""
+
+    __slots__ = ("consecutive", "cursor", "delta_max", "delta_min", "index", "keyed")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.index = 0
+        self.keyed = True
+        self.consecutive = True
+        self.delta_min = 0
+        self.delta_max = 0
+
+    def one(self) -> None:
+        """The next record, whatever it looks like."""
+        cursor = self.cursor
+        record_end = cursor.record_end()
+        cursor.pos += 1
+        self.note(self.index, cursor.varlong())
+        if cursor.varint() != self.index:
+            self.consecutive = False
+        if cursor.span() < 0:
+            self.keyed = False
+        cursor.span()
+        cursor.skip_headers()
+        if cursor.pos != record_end:
+            raise Malformed(f"record {self.index} ends at {cursor.pos}, its length says {record_end}")
+        self.index += 1
+
+    def note(self, index: int, delta: int) -> None:
+        """The timestamp delta of a record."""
+        if index == 0:
+            self.delta_min = delta
+            self.delta_max = delta
+        elif delta < self.delta_min:
+            self.delta_min = delta
+        elif delta > self.delta_max:
+            self.delta_max = delta
+
+    def usual(self, count: int) -> None:
+        """Records up to the first that is unusual: long numbers, null values, headers, or anything wrong.
+
+        Small records cost a broker more here than anywhere, so that everything is in registers until the end: a place
+        kept in an object would be stored and loaded again for each number.
+        """
+        data = self.cursor.data
+        pos = self.cursor.pos
+        end = self.cursor.end
+        index = self.index
+        while index < count and end - pos >= _USUAL_HEAD_BYTES:
+            at = pos
+            byte = data[at]
+            size = byte & 0x7F
+            if byte >= 0x80:
+                at += 1
+                byte = data[at]
+                size |= byte << 7
+            record_end = at + 1 + (size >> 1)
+            if byte >= 0x80 or size & 1 or record_end > end:
+                break
+            at += 2
+            byte = data[at]
+            delta = byte & 0x7F
+            if byte >= 0x80:
+                at += 1
+                byte = data[at]
+                delta |= byte << 7
+            if byte >= 0x80 or delta & 1:
+                break
+            at += 1
+            byte = data[at]
+            number = byte & 0x7F
+            if byte >= 0x80:
+                at += 1
+                byte = data[at]
+                number |= (byte & 0x7F) << 7
+                if byte >= 0x80:
+                    at += 1
+                    byte = data[at]
+                    number |= byte << 14
+            key = data[at + 1]
+            at += 2
+            if key != _NULL:
+                at += key >> 1
+            if byte >= 0x80 or key >= 0x80 or (key & 1 and key != _NULL) or end - at < _USUAL_TAIL_BYTES:
+                break
+            byte = data[at]
+            size = byte & 0x7F
+            if byte >= 0x80:
+                at += 1
+                byte = data[at]
+                size |= byte << 7
+            at += 1 + (size >> 1)
+            if byte >= 0x80 or size & 1 or at + 1 != record_end or data[at] != 0:
+                break
+            pos = record_end
+            self.note(index, delta >> 1)
+            if key == _NULL:
+                self.keyed = False
+            if number != index << 1:
+                self.consecutive = False
+            index += 1
+        self.cursor.pos = pos
+        self.index = index
+
+
 def check(data: Buffer, start: int, end: int, count: int) -> tuple[bool, bool, int, int]:
     """Walk ``count`` records that must fill ``start`` to ``end`` exactly.
 
     Whether every record has a key, whether offset deltas are 0, 1, 2 and so on, and the least and the greatest
     timestamp delta. Malformed if any length is wrong.
     """
-    cursor = Cursor(data, start, end)
-    keyed = True
-    consecutive = True
-    delta_min = 0
-    delta_max = 0
+    walk = Walk(Cursor(data, start, end))
     if count * _RECORD_BYTES_MIN > end - start:
         raise Malformed(f"{count} records in {end - start} bytes")
-    for index in range(count):
-        record_end = cursor.record_end()
-        cursor.pos += 1
-        delta = cursor.varlong()
-        if index == 0:
-            delta_min = delta
-            delta_max = delta
-        elif delta < delta_min:
-            delta_min = delta
-        elif delta > delta_max:
-            delta_max = delta
-        if cursor.varint() != index:
-            consecutive = False
-        if cursor.span() < 0:
-            keyed = False
-        cursor.span()
-        cursor.skip_headers()
-        if cursor.pos != record_end:
-            raise Malformed(f"record {index} ends at {cursor.pos}, its length says {record_end}")
-    if cursor.pos != end:
-        raise Malformed(f"{end - cursor.pos} bytes follow the last of {count} records")
-    return keyed, consecutive, delta_min, delta_max
+    while walk.index < count:
+        walk.usual(count)
+        if walk.index < count:
+            walk.one()
+    if walk.cursor.pos != end:
+        raise Malformed(f"{end - walk.cursor.pos} bytes follow the last of {count} records")
+    return walk.keyed, walk.consecutive, walk.delta_min, walk.delta_max
 
 
 class Rows:

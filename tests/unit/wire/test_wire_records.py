@@ -378,6 +378,62 @@ def test_compiled_and_interpreted_loops_say_the_same_of_any_body(place: int, jun
     assert outcome(installed, broken, count) == outcome(source, broken, count)
 
 
+@st.composite
+def nearly_usual_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
+    """Records such as most are, an unusual one among them now and then, and perhaps a piece overwritten."""
+    output = LOOPS[1].values[0].Output()
+    small = st.none() | st.binary(max_size=70)
+    count = draw(st.integers(1, 8))
+    first = draw(st.sampled_from([0, 60, 8_190, 1 << 20]))
+    for index in range(count):
+        delta = draw(st.integers(-2, 200) | st.integers(8_100, 8_300))
+        value = draw(st.binary(max_size=70) | st.sampled_from([None, b"v" * 8_191, b"v" * 8_192]))
+        output.add(delta, first + index, draw(small), value, draw(st.just([]) | headers))
+    body = bytes(output.body)
+    place = draw(st.integers(0, len(body)))
+    junk = draw(st.just(b"") | st.binary(max_size=4))
+    return (body[:place] + junk + body[place + len(junk) :])[: draw(st.sampled_from([len(body), len(body) - 1]))], count
+
+
+@settings(max_examples=300)
+@given(case=nearly_usual_bodies())
+def test_usual_records_are_judged_as_any_other(case: tuple[bytes, int]) -> None:
+    body, count = case
+    installed, source = (parameter.values[0] for parameter in LOOPS)
+
+    assert outcome(source, body, count) == one_by_one(source, body, count)
+    assert outcome(installed, body, count) == outcome(source, body, count)
+
+
+def one_by_one(loops: ModuleType, body: bytes, count: int) -> Any:
+    """A walk that takes no record for a usual one."""
+    try:
+        walk = loops.Walk(loops.Cursor(body, 0, len(body)))
+        if count * 7 > len(body):
+            raise Malformed(f"{count} records in {len(body)} bytes")
+        while walk.index < count:
+            walk.one()
+        if walk.cursor.pos != len(body):
+            raise Malformed(f"{len(body) - walk.cursor.pos} bytes follow the last of {count} records")
+    except Malformed as error:
+        return str(error)
+    return walk.keyed, walk.consecutive, walk.delta_min, walk.delta_max
+
+
+def test_a_walk_takes_small_records_for_usual_ones() -> None:
+    source = LOOPS[1].values[0]
+    output = source.Output()
+    for index in range(3):
+        output.add(index, index, b"key", b"value", [])
+    output.add(3, 3, b"key", None, [])
+    walk = source.Walk(source.Cursor(bytes(output.body), 0, len(output.body)))
+
+    walk.usual(4)
+
+    # The last few bytes are left to the careful way, as is a null value.
+    assert walk.index in (2, 3)
+
+
 def outcome(loops: ModuleType, body: bytes, count: int) -> Any:
     try:
         return loops.check(body, 0, len(body), count)
