@@ -14,7 +14,7 @@ DATA ?= ./penstock-data
 WORKERS ?= 2
 TESTS ?= tests
 
-.PHONY: help up install test lint format docs check-generated generate bench record kafka clean
+.PHONY: help up install test lint format docs check-generated generate bench record kafka spark-jars clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -71,10 +71,13 @@ check-generated: $(DEV)
 kafka: $(DEV) ## fetch Apache Kafka's jars, for its tools in the tests and for the comparison (needs Maven)
 	$(BIN)/python tools/kafka_jars.py
 
+spark-jars: $(DEV) ## fetch the jars of Spark's own Kafka connector, for a test and the comparison (needs Maven)
+	$(BIN)/python tools/spark_jars.py
+
 record: kafka ## record Apache Kafka's answers anew for the differential tests
 	$(BIN)/python tools/record_differential.py
 
-bench: kafka ## compare with Apache Kafka and write bench/RESULTS.md
+bench: kafka spark-jars ## compare with Apache Kafka and write bench/RESULTS.md
 	$(BIN)/python -m bench.run
 
 clean:

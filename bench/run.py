@@ -27,6 +27,8 @@ from bench.page_cache import HOLES
 from bench.report import render
 from bench.samples import PENSTOCK, SIDES, Results
 from bench.sides import fresh_side
+from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
+from bench.spark_source import measure_spark_source
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import measure_transactions
 from bench.works import FULL, QUICK, Sizes, scenarios
@@ -45,6 +47,7 @@ def part_names() -> tuple[str, ...]:
         JAVA_PART,
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
+        *SPARK_SOURCE_PARTS,
         *LIFECYCLE_PARTS,
     )
 
@@ -81,6 +84,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
     _compare(options.parts, names, sizes, data, results)
     results.add(measure_groups(options.parts, names, sizes, data, say))
     results.add(measure_transactions(options.parts, names, sizes, data, say))
+    results.add(measure_spark_source(options.parts, names, sizes, data, say))
     if "partitions-1000" in options.parts:
         results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
     if "partitions-10000" in options.parts and PENSTOCK in names:

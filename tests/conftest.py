@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.spark_jars import is_complete, jars_folder
 
 from penstock.testing.broker_process import PenstockProcess
 
@@ -18,12 +19,15 @@ HOW_TO_GET = {
     "kcat": "install kcat (on Debian: apt-get install kcat)",
     "kafka-jars": "run `make kafka` (needs Maven)",
     "gcc": "install a C compiler",
+    "spark-kafka-jars": "run `make spark-jars` (needs Maven)",
 }
 
 
 def have(program: str) -> bool:
     if program == "kafka-jars":
         return KAFKA_JARS.is_dir() and any(KAFKA_JARS.glob("kafka-clients-*.jar"))
+    if program == "spark-kafka-jars":
+        return is_complete(jars_folder(ROOT))
     return shutil.which(program) is not None
 
 

@@ -7,6 +7,7 @@ from bench.report import render
 from bench.run import parse, part_names
 from bench.samples import KAFKA, PENSTOCK, Results, Sample
 from bench.targets import ROWS, Row, find
+from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
 from bench.works import FULL, QUICK, scenarios
@@ -92,7 +93,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
-        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions
+        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | set(SPARK_SOURCE_PARTS)
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
