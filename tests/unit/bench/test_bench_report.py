@@ -6,8 +6,8 @@ from bench.java_tools import parse_consumer, parse_producer
 from bench.report import render
 from bench.run import parse, part_names
 from bench.samples import KAFKA, PENSTOCK, Results, Sample
-from bench.targets import ROWS, Row, find
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
+from bench.targets import ROWS, Row, find
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
 from bench.works import FULL, QUICK, scenarios
@@ -87,13 +87,21 @@ def test_a_partial_run_says_that_it_proves_nothing() -> None:
 def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     lifecycle = {"start-empty", "start-partitions", "partitions-many", "memory-after"}
     java = {"java-produce", "java-consume"}
-    groups = {"group-commits", "group-assignment", "group-heartbeats", "group-load", "group-stall"}
+    groups = {
+        "group-commits-piped",
+        "group-commits",
+        "group-assignment",
+        "group-heartbeats",
+        "group-load",
+        "group-stall",
+    }
     groups |= {f"assignor-{name}" for name in ASSIGNORS}
     transactions = {"txn-consume", "txn-ids"}
+    spark = set(SPARK_SOURCE_PARTS)
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
-        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | set(SPARK_SOURCE_PARTS)
+        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
