@@ -49,10 +49,10 @@ def rewind(consumer: Consumer, messages: list[Message]) -> None:
             consumer.seek(TopicPartition(topic, index, offset))
 
 
-def run(consumer: Consumer, producer: Producer, target: str, count: int | None) -> None:
+def run(consumer: Consumer, producer: Producer, target: str, count: int | None, batch: int) -> None:
     done = 0
     while count is None or done < count:
-        got = consumer.consume(BATCH, timeout=0.5)
+        got = consumer.consume(batch, timeout=0.5)
         messages = [message for message in got if message.error() is None]
         if not messages:
             continue
@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("--target", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--name", required=True, help="the transactional id: one per process, the same after a restart")
+    parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
+    parser.add_argument("--batch", type=int, default=BATCH, help="messages in one transaction, at most")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()
     consumer = Consumer(
@@ -83,13 +85,14 @@ def main() -> None:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            **({"group.instance.id": given.instance} if given.instance else {}),
         }
     )
     producer = Producer({"bootstrap.servers": given.bootstrap, "transactional.id": given.name})
     producer.init_transactions(SECONDS_MAX)
     consumer.subscribe([given.source])
     try:
-        run(consumer, producer, given.target, given.count)
+        run(consumer, producer, given.target, given.count, given.batch)
     finally:
         consumer.close()
 

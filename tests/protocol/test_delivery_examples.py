@@ -17,7 +17,9 @@ from protocol.topics import fresh_name
 BROKER_SETTINGS = QUICK
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 EXAMPLE_NAMES = ("at_most_once.py", "at_least_once.py")
+SIDE_BY_SIDE = "side_by_side.py"
 KILLER = Path(__file__).parent / "killed_at_a_step.py"
+SIDE_BY_SIDE_SECONDS_MAX = 240
 MESSAGES = 6
 KILLED_AT = 3
 """Which message of a run meets the kill: the first and second get through."""
@@ -58,7 +60,24 @@ def test_killed_at_a_step_it_loses_or_repeats_only_what_it_promises(
     assert committed(broker, group, topic, 1) == [MESSAGES]
 
 
-@pytest.mark.parametrize("example", EXAMPLE_NAMES)
+@pytest.mark.slow
+def test_side_by_side_each_loses_and_doubles_only_what_it_may(broker: Any) -> None:
+    command = [sys.executable, str(EXAMPLES / SIDE_BY_SIDE), "--bootstrap", broker.bootstrap]
+    command += ["--messages", "800", "--kills", "3", "--seed", "5"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SIDE_BY_SIDE_SECONDS_MAX)
+
+    rows = [line.split() for line in ran.stdout.splitlines()[3:]]
+    lost = {name: int(count) for name, count, _ in rows}
+    doubled = {name: int(count) for name, _, count in rows}
+    assert set(lost) == {"at_most_once", "at_least_once", "read_process_write"}
+    assert doubled["at_most_once"] == lost["at_least_once"] == 0
+    assert lost["read_process_write"] == doubled["read_process_write"] == 0
+    # One message is under way at a time, so that a kill costs one at most.
+    assert lost["at_most_once"] <= 3
+    assert doubled["at_least_once"] <= 3
+
+
+@pytest.mark.parametrize("example", [*EXAMPLE_NAMES, SIDE_BY_SIDE])
 def test_an_example_says_how_it_is_used(example: str) -> None:
     shown = subprocess.run(
         [sys.executable, str(EXAMPLES / example), "--help"],
