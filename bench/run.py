@@ -1,6 +1,7 @@
 """``python -m bench.run``: penstock beside Apache Kafka, the report into bench/RESULTS.md.
 
-A run of a part (--only, --skip-kafka) or with small sizes (--quick) is a try: its report goes to .cache/bench/.
+A run of a part (--only, --skip-kafka) or with small sizes (--quick) is a try: its report goes to .cache/bench/. Runs
+of all parts, some at a time, make a whole report with --render.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +29,8 @@ from bench.page_cache import HOLES
 from bench.report import render
 from bench.samples import PENSTOCK, SIDES, Results
 from bench.sides import fresh_side
+from bench.spark_sink import PARTS as SPARK_SINK_PARTS
+from bench.spark_sink import measure_spark_sink
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.spark_source import measure_spark_source
 from bench.transactions import PARTS as TRANSACTION_PARTS
@@ -48,6 +52,7 @@ def part_names() -> tuple[str, ...]:
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
         *SPARK_SOURCE_PARTS,
+        *SPARK_SINK_PARTS,
         *LIFECYCLE_PARTS,
     )
 
@@ -64,7 +69,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--skip-penstock", action="store_true", help="Apache Kafka alone")
     parser.add_argument("--data", type=Path, default=CACHE / "data", help="where the brokers keep their data")
     parser.add_argument("--output", type=Path, help="where the report goes")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="only make the report anew from raw figures")
+    parser.add_argument(
+        "--render",
+        type=Path,
+        metavar="JSON",
+        nargs="+",
+        help="only make the report, from the raw figures of earlier runs",
+    )
     options = parser.parse_args(arguments)
     options.parts = set(options.only.split(",")) if options.only else set(part_names())
     unknown = options.parts - set(part_names())
@@ -85,6 +96,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
     results.add(measure_groups(options.parts, names, sizes, data, say))
     results.add(measure_transactions(options.parts, names, sizes, data, say))
     results.add(measure_spark_source(options.parts, names, sizes, data, say))
+    results.add(measure_spark_sink(options.parts, names, sizes, data, say))
     if "partitions-1000" in options.parts:
         results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
     if "partitions-10000" in options.parts and PENSTOCK in names:
@@ -125,7 +137,7 @@ def check_kafka() -> None:
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     if options.render:
-        return _finish(options, Results.load(options.render))
+        return _finish(options, Results.joined([Results.load(path) for path in options.render], part_names()))
     try:
         if not options.skip_kafka:
             check_kafka()
@@ -135,20 +147,23 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     began = time.perf_counter()
     options.data.mkdir(parents=True, exist_ok=True)
-    whole = options.parts == set(part_names()) and not (options.quick or options.skip_kafka or options.skip_penstock)
+    full = not (options.quick or options.skip_kafka or options.skip_penstock)
     results = Results(
         machine=describe(options.data),
         began=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         command=" ".join([".venv/bin/python -m bench.run", *arguments]) if arguments else "make bench",
-        complete=whole,
+        parts=sorted(options.parts) if full else [],
+        complete=full and options.parts == set(part_names()),
     )
     raw = CACHE / f"results-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.json"
-    failure: Exception | None = None
+    failure: BaseException | None = None
+    # Whoever ends a run keeps what it has found.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure(options, results)
-    except (LoadFailed, ProcessFailed, Refused, KafkaException, OSError) as problem:
+    except (LoadFailed, ProcessFailed, Refused, KafkaException, OSError, KeyboardInterrupt) as problem:
         failure = problem
-        results.complete = False
+        results.parts, results.complete = [], False
         say(f"bench: {problem}")
     results.seconds = time.perf_counter() - began
     results.save(raw)

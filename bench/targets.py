@@ -231,6 +231,7 @@ ROWS: tuple[Row, ...] = (
     _rate("spark-read-1kb", "Spark batch read, 2 partitions, 1 KB", 2.0),
     _rate("spark-read-100b", "Spark batch read, 2 partitions, 100 B", 1.5),
     _rate("spark-stream-1kb", "Spark stream of 200,000 offsets a trigger, 1 KB", 1.5),
+    _rate("spark-sink", "Spark sink, 100 B rows: exactly once, against at least once", 1.0),
     Row(
         work="spark-latency",
         title="Spark micro-batch at trigger 0, p50",

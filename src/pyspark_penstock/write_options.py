@@ -15,6 +15,8 @@ from pyspark_penstock.link import LinkSettings
 
 KAFKA_PREFIX = "kafka."
 LEDGER_TOPIC = "__penstock_spark_sinks"
+STREAM_SINK_PREFIX = "penstock-spark-"
+BATCH_SINK_PREFIX = "penstock-spark-batch-"
 TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow unless told otherwise."""
 BATCH_BYTES = 256 * 1024

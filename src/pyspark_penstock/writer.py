@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.model.clock import SystemChance
+from pyspark_penstock.finish import finish
 from pyspark_penstock.link import BrokerLink
 from pyspark_penstock.rows import ArrowBatch, check_schema
 from pyspark_penstock.sink import (
@@ -19,12 +20,11 @@ from pyspark_penstock.sink import (
     write_task,
     write_task_at_least_once,
 )
-from pyspark_penstock.write_options import AT_LEAST_ONCE, WriteOptions
+from pyspark_penstock.write_options import AT_LEAST_ONCE, BATCH_SINK_PREFIX, STREAM_SINK_PREFIX, WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-SINK_PREFIX = "penstock-spark-"
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
@@ -41,7 +41,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         context = task_context()
         query = local_property(context, QUERY_ID)
         given = Assignment(
-            sink=self._options.sink_id or f"{SINK_PREFIX}{query}",
+            sink=self._options.sink_id or f"{STREAM_SINK_PREFIX}{query}",
             batch=int(local_property(context, BATCH_ID)),
             run=local_property(context, RUN_ID),
             query=query,
@@ -68,8 +68,8 @@ class BatchSink(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, run: str) -> None:
         self._options = options
         named = options.sink_id is not None and options.batch_id is not None
-        sink = options.sink_id if named else f"{options.sink_id or SINK_PREFIX + 'batch'}-{run}"
-        assert sink is not None, "a sink without a name"
+        prefix = BATCH_SINK_PREFIX if options.sink_id is None else f"{options.sink_id}-"
+        sink = options.sink_id if named and options.sink_id is not None else f"{prefix}{run}"
         self._given = Assignment(sink=sink, batch=options.batch_id or 0, run=run, query=sink, is_fresh=not named)
 
     def write(self, iterator: Iterator[ArrowBatch]) -> WriterCommitMessage:
@@ -80,6 +80,9 @@ class BatchSink(DataSourceArrowWriter):
         """On the driver, when every task has written."""
         with BrokerLink(self._options.link) as link:
             commit_batch(link, self._options, self._given.batch, checked(messages))
+            if self._given.is_fresh:
+                # Whoever comes next completes what a dead driver has decided.
+                finish(link, ledger_topic=self._options.ledger_topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit has failed."""

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.model.generated_errors import InvalidProducerEpoch, ProducerFenced
 from penstock.testing.broker_process import PenstockProcess
+from pyspark_penstock.finish import finish
 from pyspark_penstock.ledger import Ledger, LedgerMissing, LedgerState, SinkAhead, SinkError, Superseded
 from pyspark_penstock.link import BrokerLink
 from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
@@ -272,3 +273,34 @@ def test_tasks_without_rows_take_part_without_a_transaction(sink: Sink) -> None:
     assert state is not None
     assert state.batch == 1
     sink.expect((0, 0))
+
+
+def test_a_batch_write_whose_driver_died_is_completed_by_whoever_comes_next(sink: Sink) -> None:
+    name = f"penstock-spark-batch-{sink.query}"
+    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    done: list[TaskDone] = []
+    for task in range(2):
+        with BrokerLink(sink.options.link) as link:
+            done.append(write_task(link, sink.options, given, task, 0, sink.rows(0, task)))
+    written = tuple(each.written for each in done if each.written is not None)
+    state = LedgerState(batch=0, generation=1, run="a", query=name, written_in=1, written=written)
+    ledger = Ledger(sink.link, given.names, sink.options.ledger_topic)
+    ledger.amend(lambda _: state)
+
+    assert [(each.sink, each.transactions, each.lost) for each in finish(sink.link)] == [(name, 2, 0)]
+
+    assert finish(sink.link) == []
+    assert ledger.read() is None
+    sink.expect((0, 0), (0, 1))
+
+
+def test_a_batch_write_that_nobody_decided_is_not_completed(sink: Sink) -> None:
+    name = f"penstock-spark-batch-{sink.query}"
+    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    with BrokerLink(sink.options.link) as link:
+        done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
+
+    assert finish(sink.link) == []
+
+    abort_batch(sink.link, sink.options, 0, [done])
+    sink.expect()

@@ -1,0 +1,78 @@
+"""A streaming query over files whose every line must be in its topic once, started again as often as it fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+from spark.topic_contents import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES_PER_BATCH = 2
+LINES_PER_FILE = 40
+STARTS_MAX = 8
+
+
+class CountedStream:
+    """Files in a folder, a query that copies their lines, and a checkpoint."""
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        self.input = folder / "input"
+        self.checkpoint = folder / "checkpoint"
+        self.topic = topic
+        self.lines: list[str] = []
+        self.starts = 0
+        self.input.mkdir(parents=True, exist_ok=True)
+
+    def add_batch(self) -> None:
+        """Two more files, which one micro-batch of two tasks will read."""
+        for _ in range(FILES_PER_BATCH):
+            lines = [f"{len(self.lines) + index}" for index in range(LINES_PER_FILE)]
+            name = f"{len(self.lines):08}.txt"
+            draft = self.input.parent / name
+            draft.write_text("\n".join(lines))
+            draft.rename(self.input / name)
+            self.lines += lines
+
+    def start(self, spark: SparkSession, bootstrap: str, **options: str) -> Any:
+        """The query; it ends by itself when all files are read."""
+        self.starts += 1
+        return (
+            spark.readStream.format("text")
+            .option("maxFilesPerTrigger", FILES_PER_BATCH)
+            .load(str(self.input))
+            .writeStream.format("penstock")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("topic", self.topic)
+            .option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def run(self, spark: SparkSession, bootstrap: str, **options: str) -> list[str]:
+        """Start it until it ends well; what it failed with on the way."""
+        failures: list[str] = []
+        for _ in range(STARTS_MAX):
+            query = self.start(spark, bootstrap, **options)
+            try:
+                assert query.awaitTermination(120), "the query does not end"
+            except StreamingQueryException as failure:
+                failures.append(str(failure))
+                continue
+            return failures
+        raise AssertionError(f"failed {STARTS_MAX} times: {failures[-1]}")
+
+    def check(self, bootstrap: str) -> None:
+        """Every line is in once."""
+        found = Counter(values(bootstrap, self.topic))
+        lost = [line for line in self.lines if not found[line]]
+        doubled = [line for line, count in found.items() if count > 1]
+        assert not lost, f"lost {len(lost)} lines: {lost[:10]}"
+        assert not doubled, f"doubled {len(doubled)} lines: {doubled[:10]}"
+        assert found.total() == len(self.lines)

@@ -1,0 +1,102 @@
+"""Spark's own programs as processes: a master, workers, a Connect server, a driver; ended by their own ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+
+from penstock.testing.processes import LOOPBACK, Child, free_ports, port_answers, process_tree
+from pyspark_penstock.session import spark_environment
+
+TESTS = Path(__file__).parent.parent
+SPARK_HOME = Path(pyspark.__file__).parent
+START_SECONDS_MAX = 60.0
+DRIVER_SECONDS_MAX = 150.0
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        **spark_environment(),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+    }
+
+
+def driver(folder: Path, *arguments: str, program: str = "driver_program.py") -> Child:
+    """A driver program of these tests."""
+    command = [sys.executable, str(TESTS / "spark" / program), *arguments]
+    return Child(command, log=folder / "driver.log", environment=environment(folder), folder=folder)
+
+
+def kill_driver(child: Child) -> None:
+    """SIGKILL to the driver and its Java. Python workers live on for as long as they do on a dead machine's network."""
+    for pid in process_tree(child.pid):
+        with contextlib.suppress(OSError):
+            if pid == child.pid or b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0", 1)[0]:
+                os.kill(pid, signal.SIGKILL)
+
+
+def executor_of(pid: int) -> int:
+    """The executor's Java under which a Python worker runs."""
+    while pid > 1:
+        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise AssertionError("no executor")
+
+
+@contextlib.contextmanager
+def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """A master and its workers, from the files that pip installed; the master's address."""
+    port, web = free_ports(2)
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    with contextlib.ExitStack() as started:
+
+        def start(name: str, *arguments: str) -> Child:
+            log = folder / f"{name}.log"
+            child = Child([spark_class, *arguments], log=log, environment=environment(folder), folder=folder)
+            started.callback(child.kill)
+            return child
+
+        master = start(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            *("--host", LOOPBACK, "--port", str(port), "--webui-port", str(web)),
+        )
+        master.wait_until(lambda: port_answers(port), what="master", seconds_max=START_SECONDS_MAX)
+        address = f"spark://{LOOPBACK}:{port}"
+        for number in range(workers):
+            start(
+                f"worker-{number}",
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g"),
+                *("--work-dir", str(folder / f"work-{number}"), address),
+            )
+        yield address
+
+
+@contextlib.contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A Spark Connect server; the address for clients."""
+    (port,) = free_ports(1)
+    command = [
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--master", "local[2]", "--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+        *("--conf", f"spark.driver.bindAddress={LOOPBACK}", "--conf", f"spark.connect.grpc.binding.address={LOOPBACK}"),
+        "spark-internal",
+    ]
+    child = Child(command, log=folder / "connect.log", environment=environment(folder), folder=folder)
+    try:
+        child.wait_until(lambda: port_answers(port), what="Connect server", seconds_max=START_SECONDS_MAX)
+        yield f"sc://{LOOPBACK}:{port}"
+    finally:
+        child.kill()

@@ -1,0 +1,66 @@
+"""Where users run Spark: a standalone cluster and a Connect server, both from the files that pip installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.broker_process import PenstockProcess
+from spark.cluster_program import ROWS
+from spark.counted_stream import CountedStream
+from spark.cutting import CLIENT, PRODUCE, Cut, CuttingProxy
+from spark.spark_processes import (
+    DRIVER_SECONDS_MAX,
+    connect_server,
+    driver,
+    executor_of,
+    standalone_cluster,
+)
+from spark.topic_contents import make_topic, values
+
+EXPECTED = sorted(f"value-{index}" for index in range(ROWS))
+
+
+def runs_there(kind: str, address: str, bootstrap: str, folder: Path) -> None:
+    """The program writes, reads and streams, and what it wrote is there once."""
+    topic, copy = (make_topic(bootstrap, partitions=2) for _ in range(2))
+    arguments = (kind, address, bootstrap, topic, copy, str(folder / "checkpoint"))
+    child = driver(folder, *arguments, program="cluster_program.py")
+    assert child.wait(DRIVER_SECONDS_MAX) == 0, child.tail()
+    child.kill()
+
+    output = (folder / "driver.log").read_text()
+    assert f"read {ROWS}" in output
+    assert "copied" in output
+    assert sorted(values(bootstrap, topic)) == EXPECTED
+    assert sorted(values(bootstrap, copy)) == EXPECTED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_standalone_cluster_writes_and_reads_and_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
+    with CuttingProxy() as proxy, standalone_cluster(tmp_path) as master:
+        runs_there("master", master, proxy.bootstrap, tmp_path)
+
+        stream = CountedStream(tmp_path / "stream", make_topic(proxy.bootstrap))
+        stream.add_batch()
+        stream.add_batch()
+        proxy.kill_client = lambda pid: os.kill(executor_of(pid), signal.SIGKILL)
+        proxy.arm(Cut(PRODUCE, 1, True, CLIENT))
+        settings = (f"spark.master={master}", "spark.executor.memory=512m", "spark.cores.max=2")
+        child = driver(tmp_path, str(tmp_path / "stream"), stream.topic, proxy.bootstrap, *settings)
+        assert child.wait(DRIVER_SECONDS_MAX) == 0, child.tail()
+        child.kill()
+
+        assert proxy.fired
+        stream.check(proxy.bootstrap)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_connect_client_writes_and_reads(broker: PenstockProcess, tmp_path: Path) -> None:
+    with connect_server(tmp_path) as address:
+        runs_there("remote", address, broker.bootstrap, tmp_path)

@@ -1,0 +1,39 @@
+"""A driver that dies whole, its Java included, and is started again on the same checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spark.counted_stream import CountedStream
+from spark.cutting import CLIENT, END_TXN, Cut, CuttingProxy
+from spark.spark_processes import DRIVER_SECONDS_MAX, driver, kill_driver
+from spark.topic_contents import make_topic
+
+# The second end is the ledger's: before it nothing is decided, after it everything is and nothing is committed yet.
+FEW_CUTS = (Cut(END_TXN, 3, True, CLIENT),)
+ALL_CUTS = (Cut(END_TXN, 2, False, CLIENT), Cut(END_TXN, 2, True, CLIENT), *FEW_CUTS)
+CUTS = ALL_CUTS if os.environ.get("PENSTOCK_TEST_SPARK_KILLS") else FEW_CUTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_driver_killed_around_its_decision_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    with CuttingProxy() as proxy:
+        stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
+        for cut in CUTS:
+            stream.add_batch()
+            proxy.arm(cut)
+            child = driver(tmp_path, str(tmp_path), stream.topic, proxy.bootstrap)
+            proxy.kill_client = lambda _, child=child: kill_driver(child)
+            assert child.wait(DRIVER_SECONDS_MAX) == -9, child.tail()
+            child.kill()
+            assert proxy.fired
+
+        last = driver(tmp_path, str(tmp_path), stream.topic, proxy.bootstrap)
+        assert last.wait(DRIVER_SECONDS_MAX) == 0, last.tail()
+        last.kill()
+
+        stream.check(proxy.bootstrap)
