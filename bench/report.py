@@ -16,7 +16,8 @@ METHOD = """## How
 
 - One partition, one broker, loopback, default settings on both sides; a fresh topic for each work and round.
 - Both brokers run during the whole comparison; the works alternate between them, and so does who begins.
-- `sync` before every work, so that nobody pays for the dirty pages of the work before.
+- Before every work: `sync`, so that nobody pays for the dirty pages of the work before; and whatever memory is free is
+  filled with pages of a file, so that nobody pays for memory that the host of a virtual machine has yet to give.
 - Warm rounds come first and are not counted: one for each work, four for one-record requests.
 - Figures are medians of the counted rounds.
 - Broker CPU is utime + stime of the broker's process tree from /proc around a work, per 10^9 bytes of payload.
@@ -95,7 +96,7 @@ def _notes(results: Results) -> str:
 def _where(results: Results) -> str:
     lines = ["## Where and when", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results.machine.items()]
-    lines.append(f"| when | {results.began}, {results.seconds / 60:.1f} minutes |")
+    lines.append(f"| when | {results.began}, {results.seconds / 60:.1f} minutes in all |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,10 @@ class Results:
     machine: Mapping[str, str]
     began: str
     command: str
+    parts: list[str]
+    """The works of it, in full size on both sides and without a failure; none of a run that was something less."""
     complete: bool
+    """Whether these are all there are."""
     seconds: float = 0.0
     samples: list[Sample] = field(default_factory=list[Sample])
 
@@ -63,6 +66,24 @@ class Results:
         # One by one: what was found stays when a later round fails.
         for sample in samples:
             self.samples.append(sample)
+
+    @staticmethod
+    def joined(runs: Sequence[Results], every_part: Collection[str]) -> Results:
+        """Runs of some works each as one. Every ratio is still of one run: a work's sides are never apart."""
+        machine = dict(runs[0].machine)
+        for name in machine:
+            # What differs, the commit most likely, is told of each.
+            machine[name] = "; ".join(dict.fromkeys(run.machine.get(name, "unknown") for run in runs))
+        parts = [part for run in runs for part in run.parts]
+        return Results(
+            machine=machine,
+            began="; ".join(run.began for run in runs),
+            command="\n    ".join(run.command for run in runs),
+            parts=parts,
+            complete=sorted(parts) == sorted(every_part),
+            seconds=sum(run.seconds for run in runs),
+            samples=[sample for run in runs for sample in run.samples],
+        )
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

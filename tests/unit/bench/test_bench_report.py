@@ -20,7 +20,7 @@ MEMORY = Row(work="w", title="work", metric="m", unit="MB", absolute_max=60)
 
 
 def results(kafka: list[float], penstock: list[float], *, complete: bool = True) -> Results:
-    found = Results(machine={"processor": "two cores"}, began="today", command="make bench", complete=complete)
+    found = Results(machine={"processor": "two cores"}, began="today", command="make bench", parts=[], complete=complete)
     for side, values in ((KAFKA, kafka), (PENSTOCK, penstock)):
         found.add(Sample(work="w", side=side, round=i, values={"m": value}) for i, value in enumerate(values))
     return found
