@@ -6,6 +6,7 @@ from bench.java_tools import parse_consumer, parse_producer
 from bench.report import render
 from bench.run import parse, part_names
 from bench.samples import KAFKA, PENSTOCK, Results, Sample
+from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.targets import ROWS, Row, find
 from bench.transactions import PARTS as TRANSACTION_PARTS
@@ -20,7 +21,9 @@ MEMORY = Row(work="w", title="work", metric="m", unit="MB", absolute_max=60)
 
 
 def results(kafka: list[float], penstock: list[float], *, complete: bool = True) -> Results:
-    found = Results(machine={"processor": "two cores"}, began="today", command="make bench", parts=[], complete=complete)
+    found = Results(
+        machine={"processor": "two cores"}, began="today", command="make bench", parts=[], complete=complete
+    )
     for side, values in ((KAFKA, kafka), (PENSTOCK, penstock)):
         found.add(Sample(work="w", side=side, round=i, values={"m": value}) for i, value in enumerate(values))
     return found
@@ -97,7 +100,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     }
     groups |= {f"assignor-{name}" for name in ASSIGNORS}
     transactions = {"txn-consume", "txn-ids"}
-    spark = set(SPARK_SOURCE_PARTS)
+    spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS}
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
