@@ -37,7 +37,7 @@ from pyspark_penstock.options import (
 from pyspark_penstock.untyped import arrow_schema, numpy, pyarrow
 from pyspark_penstock.values import ValueParser, value_parser
 
-CHUNK_BYTES_MAX = 4 << 20
+CHUNK_BYTES_MAX = 1 << 20
 """Bytes of keys, and of values, in one Arrow batch; a single record that is larger has a batch to itself."""
 CHUNK_ROWS_MAX = 1 << 16
 """Rows of one Arrow batch."""

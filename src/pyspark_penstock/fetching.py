@@ -26,8 +26,11 @@ from penstock.wire.records import iter_batches
 from pyspark_penstock.link import AnswerBuffer, BrokerLink, LinkDown, raise_for
 from pyspark_penstock.offsets import EARLIEST, LATEST, OffsetRange
 
-FETCH_BYTES_DEFAULT = 4 << 20
-"""What one fetch asks for; a single batch that is larger comes whole."""
+FETCH_BYTES_DEFAULT = 1 << 20
+"""What one fetch asks for; a single batch that is larger comes whole.
+
+The JVM keeps buffers of this size for the next batch, and gives larger ones back each time.
+"""
 FETCH_VERSION_BY_NAME_MAX = 12
 FETCH_VERSION_MAX = 16
 """Later versions are for replicas."""
