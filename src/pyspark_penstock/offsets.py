@@ -40,7 +40,10 @@ def from_json(value: object, said: str | None = None) -> Offsets:
 
 
 def offsets_option(text: str) -> Offsets:
-    return from_json(_parsed(text), text)
+    found = from_json(_parsed(text), text)
+    if any(offset < EARLIEST for offset in found.values()):
+        raise ValueError(f"Offsets are 0 or more, {LATEST} for latest or {EARLIEST} for earliest, got {text}")
+    return found
 
 
 def timestamps_option(text: str) -> Offsets:

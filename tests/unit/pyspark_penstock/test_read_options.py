@@ -109,6 +109,7 @@ def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: di
         ({"startingTimestamp": "noon"}, "Expected a single long value, got noon"),
         ({"startingOffsets": "soon"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got soon'),
         ({"startingOffsets": '{"a": {"0": "5"}}'}, "Expected e.g."),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "Offsets are 0 or more, -1 for latest or -2 for earliest"),
         ({"startingOffsetsByTimestamp": "[]"}, 'Expected e.g. {"topicA": {"0": 123456789'),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "No value found for 'GUESS'"),
         ({"includeHeaders": "yes"}, 'For input string: "yes"'),
