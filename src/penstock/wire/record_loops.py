@@ -157,12 +157,9 @@ class Walk:
     def usual(self, count: int) -> None:
         """Records up to the first that is unusual: long numbers, null values, headers, or anything wrong.
 
-        Small records cost a broker more here than anywhere, so that everything is in registers until the end: a place
-        kept in an object would be stored and loaded again for each number.
+        Everything is in registers until the end: a place in an object would be stored and loaded for each number.
         """
-        data = self.cursor.data
-        pos = self.cursor.pos
-        end = self.cursor.end
+        data, pos, end = self.cursor.data, self.cursor.pos, self.cursor.end
         index = self.index
         while index < count and end - pos >= _USUAL_HEAD_BYTES:
             at = pos
@@ -212,10 +209,8 @@ class Walk:
                 break
             pos = record_end
             self.note(index, delta >> 1)
-            if key == _NULL:
-                self.keyed = False
-            if number != index << 1:
-                self.consecutive = False
+            self.keyed = self.keyed and key != _NULL
+            self.consecutive = self.consecutive and number == index << 1
             index += 1
         self.cursor.pos = pos
         self.index = index
