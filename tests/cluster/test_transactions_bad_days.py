@@ -61,11 +61,12 @@ def test_a_fixed_series_of_kills_leaves_a_history_without_anomalies(start_broker
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kills_at_random_leave_a_history_without_anomalies(
-    start_broker: Any, chance: random.Random, tmp_path: Path
+    start_broker: Any, chance: random.Random, tmp_path: Path, protocol: str
 ) -> None:
     path = tmp_path / "history.jsonl"
 
-    killed_while_working(start_broker(), chance, path, kills=KILLS)
+    killed_while_working(start_broker(), chance, path, kills=KILLS, group_protocol=protocol)
 
     check_history(path)

@@ -36,6 +36,8 @@ QUIET: dict[str, Any] = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 
 CALL_SECONDS_MAX = 5.0
 OUTCOME_SECONDS_MAX = 30.0
 """A worker asks for so long how its transaction ended, before it calls that unknown."""
+HUNG_SECONDS = 3 * CALL_SECONDS_MAX
+"""A call that has not come back after so long will not."""
 REST_SECONDS_MAX = 60.0
 OPS_MAX = 4
 POLL_MESSAGES_MAX = 20
@@ -286,7 +288,31 @@ class Worker:
             if key in owned
         ]
         if parts:
-            producer.send_offsets_to_transaction(parts, consumer.consumer_group_metadata(), CALL_SECONDS_MAX)
+            metadata = consumer.consumer_group_metadata()
+            self._bounded(lambda: producer.send_offsets_to_transaction(parts, metadata, CALL_SECONDS_MAX), ops)
+
+    def _bounded(self, call: Callable[[], None], ops: list[Send | Poll]) -> None:
+        """Make a call that may never come back, though it was given a timeout: then go on as a new process.
+
+        librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, and
+        waits for the answer without a bound. Nobody has asked for a commit by then, so the transaction has failed.
+        """
+        failures: list[BaseException] = []
+
+        def make() -> None:
+            try:
+                call()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=make, name=f"{self._thread.name}-offsets", daemon=True)
+        thread.start()
+        thread.join(HUNG_SECONDS)
+        if thread.is_alive():
+            self._note_failed(ops)
+            raise OutcomeUnknown
+        if failures:
+            raise failures[0]
 
     def _rewind(self, consumer: Any, ops: list[Send | Poll], process: int) -> None:
         """Read again what the aborted transaction has read, unless somebody else does by now."""
