@@ -36,8 +36,8 @@ METHOD = """## How
   Ids are opened over 50 raw connections, the coordinator having answered once before.
 - Spark: one session, local[2], our source on penstock and Spark's own Kafka connector on Apache Kafka in turn, two warm
   rounds each. A batch read is `sum(length(value))` over all columns there are; a stream is AvailableNow into the noop
-  sink, its time that of the triggers; the latency is from the acknowledgement of one record until `foreachBatch` has counted it. Memory is the peak
-  of Spark's Python workers.
+  sink, its time that of the triggers; the latency is from the acknowledgement of one record until `foreachBatch` has
+  counted it. Memory is the peak of Spark's Python workers.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """
