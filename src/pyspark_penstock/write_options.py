@@ -163,12 +163,6 @@ class WriteOptions:
             raise ValueError("Option 'batchId' needs the option 'sinkId': whose batch it is")
 
 
-def ignored_properties(options: Mapping[str, str]) -> list[str]:
-    """The producer's properties among these options that change nothing here; their names only."""
-    names = (name.lower().removeprefix(KAFKA_PREFIX) for name in options if name.lower().startswith(KAFKA_PREFIX))
-    return sorted(name for name in names if name in _WITHOUT_MEANING)
-
-
 def _refuse_unknown(lowered: Mapping[str, str], producer: Mapping[str, str]) -> None:
     for name in producer:
         if name in _REFUSED:

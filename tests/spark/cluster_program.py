@@ -13,26 +13,35 @@ from pyspark.sql import SparkSession
 from pyspark_penstock.session import local_session
 
 ROWS = 2000
+SECRET = "hunter2"
 
 
-def session(kind: str, address: str) -> Any:
+def session(kind: str, address: str, folder: str) -> Any:
     if kind == "remote":
         return SparkSession.builder.remote(address).getOrCreate()
     conf = {
         "spark.master": address,
         "spark.executor.memory": "512m",
         "spark.cores.max": "2",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "INFO",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{folder}",
     }
     return local_session("cluster", conf=conf)
 
 
-def main(kind: str, address: str, bootstrap: str, topic: str, copy: str, checkpoint: str) -> None:
-    spark = session(kind, address)
-    brokers = {"kafka.bootstrap.servers": bootstrap}
+def main(kind: str, address: str, bootstrap: str, topic: str, copy: str, folder: str) -> None:
+    spark = session(kind, address, folder)
+    brokers = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.sasl.jaas.config": f'PlainLoginModule required username="a" password="{SECRET}";',
+        "kafka.ssl.key.password": SECRET,
+    }
     table = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) as key", "concat('value-', id) as value")
     table.write.format("penstock").mode("append").options(**brokers).option("topic", topic).save()
     read = spark.read.format("penstock").options(**brokers).option("subscribe", topic).load()
+    read.explain(True)
     print("read", read.selectExpr("cast(value as string) as value").distinct().count())
     stream = spark.readStream.format("penstock").options(**brokers).option("subscribe", topic)
     query = (
@@ -42,7 +51,7 @@ def main(kind: str, address: str, bootstrap: str, topic: str, copy: str, checkpo
         .writeStream.format("penstock")
         .options(**brokers)
         .option("topic", copy)
-        .option("checkpointLocation", checkpoint)
+        .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
         .start()
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.broker_process import PenstockProcess
-from spark.cluster_program import ROWS
+from spark.cluster_program import ROWS, SECRET
 from spark.counted_stream import CountedStream
 from spark.cutting import CLIENT, PRODUCE, Cut, CuttingProxy
 from spark.spark_processes import (
@@ -27,16 +27,25 @@ EXPECTED = sorted(f"value-{index}" for index in range(ROWS))
 def runs_there(kind: str, address: str, bootstrap: str, folder: Path) -> None:
     """The program writes, reads and streams, and what it wrote is there once."""
     topic, copy = (make_topic(bootstrap, partitions=2) for _ in range(2))
-    arguments = (kind, address, bootstrap, topic, copy, str(folder / "checkpoint"))
+    arguments = (kind, address, bootstrap, topic, copy, str(folder))
     child = driver(folder, *arguments, program="cluster_program.py")
     assert child.wait(DRIVER_SECONDS_MAX) == 0, child.tail()
     child.kill()
 
-    output = (folder / "driver.log").read_text()
+    output = (folder / "driver.log").read_text(errors="replace")
     assert f"read {ROWS}" in output
     assert "copied" in output
+    assert "Physical Plan" in output
     assert sorted(values(bootstrap, topic)) == EXPECTED
     assert sorted(values(bootstrap, copy)) == EXPECTED
+
+
+def files_with(secret: str, folder: Path) -> list[Path]:
+    """Files of these folders, event logs among them, that hold the secret."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == "stderr" for path in files), "no log of an executor"
+    assert any(path.name.startswith("events_") for path in files), "no event log"
+    return [path for path in files if secret.encode() in path.read_bytes()]
 
 
 @pytest.mark.slow
@@ -44,6 +53,7 @@ def runs_there(kind: str, address: str, bootstrap: str, folder: Path) -> None:
 def test_a_standalone_cluster_writes_and_reads_and_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
     with CuttingProxy() as proxy, standalone_cluster(tmp_path) as master:
         runs_there("master", master, proxy.bootstrap, tmp_path)
+        assert files_with(SECRET, tmp_path) == []
 
         stream = CountedStream(tmp_path / "stream", make_topic(proxy.bootstrap))
         stream.add_batch()

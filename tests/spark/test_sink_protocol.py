@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.model.generated_errors import InvalidProducerEpoch, ProducerFenced
-from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.apache_kafka import ApacheKafka
 from pyspark_penstock.finish import finish
 from pyspark_penstock.ledger import Ledger, LedgerMissing, LedgerState, SinkAhead, SinkError, Superseded
 from pyspark_penstock.link import BrokerLink
@@ -76,9 +76,19 @@ class Sink:
         assert sorted(values(self.bootstrap, self.topic)) == expected
 
 
+@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.needs("kafka-jars"))])
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Our broker, and Apache Kafka: the sink asks nothing that only one of them answers."""
+    if request.param == "penstock":
+        yield request.getfixturevalue("broker").bootstrap
+        return
+    with ApacheKafka(heap="512m") as kafka:
+        yield kafka.bootstrap
+
+
 @pytest.fixture
-def sink(broker: PenstockProcess) -> Iterator[Sink]:
-    made = Sink(broker.bootstrap)
+def sink(bootstrap: str) -> Iterator[Sink]:
+    made = Sink(bootstrap)
     yield made
     made.link.close()
 
