@@ -122,10 +122,24 @@ def decide(
     if state.generation != generation:
         raise Superseded(f"batch {batch} was written by a run that another has taken over from")
     if state.batch == batch and not state.lost:
+        if written and written != state.written:
+            raise Superseded(f"batch {batch} was decided before, by other transactions")
         return state
+    missing = set(state.lost) - {each.task for each in written}
+    if state.batch == batch and missing:
+        raise partly_in(batch, sorted(missing))
     if state.batch > batch:
         raise SinkAhead(f"batch {batch} was written, and the sink has batch {state.batch} already")
     return replace(state, batch=batch, query=query, written_in=generation, written=written, lost=())
+
+
+def partly_in(batch: int, tasks: list[int]) -> SinkError:
+    """What to say of a batch that can be neither taken back nor completed."""
+    return SinkError(
+        f"batch {batch} is partly in: the transactions of tasks {tasks} were aborted for being late after the batch was"
+        " decided, and the query does not give the same rows for those tasks again. The batch cannot be completed; a"
+        " longer kafka.transaction.timeout.ms avoids this"
+    )
 
 
 def void(state: LedgerState | None, *, batch: int, generation: int) -> LedgerState | None:

@@ -25,6 +25,7 @@ from pyspark_penstock.ledger import (
     Written,
     claim,
     decide,
+    partly_in,
     void,
 )
 from pyspark_penstock.link import BrokerLink
@@ -78,13 +79,15 @@ def write_task(
 ) -> TaskDone:
     """Write a task's rows in a transaction that stays open; nothing if the batch is in already."""
     state = _taken_over(link, options, given, task)
-    expected = next((each for each in state.written if each.task == task), None)
-    if state.batch == given.batch and task not in state.lost:
+    is_lost = state.batch == given.batch and task in state.lost
+    if state.batch == given.batch and not is_lost:
         for _ in rows:
             pass
         return TaskDone(assignment=given, generation=state.generation, written=None, place=None)
     name = given.names.transactional_id(state.generation, task, attempt)
     writer, checksum = _write_rows(link, options, name, task, rows)
+    if is_lost:
+        _check_same(link, state, task, writer, checksum)
     if writer is None:
         return TaskDone(assignment=given, generation=state.generation, written=None, place=None)
     written = Written(
@@ -95,23 +98,17 @@ def write_task(
         rows=writer.rows,
         fingerprint=checksum,
     )
-    if state.batch == given.batch:
-        _check_same(link, writer.producer, written, expected, given)
     return TaskDone(assignment=given, generation=state.generation, written=written, place=writer.place)
 
 
-def _check_same(
-    link: BrokerLink, producer: Producer, written: Written, expected: Written | None, given: Assignment
-) -> None:
+def _check_same(link: BrokerLink, state: LedgerState, task: int, writer: TxnWriter | None, checksum: int) -> None:
     """A batch that is partly in can be completed only with the rows that are missing."""
-    if expected is not None and (expected.rows, expected.fingerprint) == (written.rows, written.fingerprint):
+    expected = next((each.rows, each.fingerprint) for each in state.written if each.task == task)
+    if (0 if writer is None else writer.rows, checksum) == expected:
         return
-    abort_quietly(link, [producer])
-    raise SinkError(
-        f"batch {given.batch} is partly in: the transaction of task {written.task} was aborted for being late after the"
-        " batch was decided, and the query does not give the same rows for that task again. The batch cannot be"
-        " completed; a longer kafka.transaction.timeout.ms avoids this"
-    )
+    if writer is not None:
+        abort_quietly(link, [writer.producer])
+    raise partly_in(state.batch, [task])
 
 
 def _write_rows(
@@ -196,14 +193,10 @@ def _finished(link: BrokerLink, given: Assignment, state: LedgerState | None) ->
     """
     if state is None or state.batch != given.batch or state.query != given.query:
         return []
-    still = [each for each in state.written if not state.lost or each.task in state.lost]
     if state.lost:
-        return sorted(each.task for each in still)
-    lost = commit_all(link, [given.names.producer(state.written_in, each) for each in still])
-    gone = {producer.transactional_id for producer in lost}
-    return sorted(
-        each.task for each in still if given.names.transactional_id(state.written_in, each.task, each.attempt) in gone
-    )
+        return list(state.lost)
+    tasks = {given.names.producer(state.written_in, each): each.task for each in state.written}
+    return sorted(tasks[producer] for producer in commit_all(link, tasks))
 
 
 def _sweep(

@@ -230,8 +230,11 @@ def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     sink.decide_only(0, done)
     init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
 
+    for count in (ROWS - 1, 0):
+        with pytest.raises(SinkError, match="partly in"):
+            sink.write(0, "b", 1, count=count)
     with pytest.raises(SinkError, match="partly in"):
-        sink.write(0, "b", 1, count=ROWS - 1)
+        sink.commit(0, [sink.write(0, "b", 0)])
     sink.whole(0, "c")
 
     sink.expect((0, 0), (0, 1))

@@ -72,7 +72,10 @@ def test_only_the_current_generation_decides() -> None:
 def test_a_batch_is_decided_once() -> None:
     other = (Written(task=0, attempt=5, producer_id=77, epoch=0, rows=1, fingerprint=1),)
 
-    assert decide(DECIDED, batch=4, generation=2, query="q", written=other) == DECIDED
+    assert decide(DECIDED, batch=4, generation=2, query="q", written=WRITTEN) == DECIDED
+    assert decide(DECIDED, batch=4, generation=2, query="q", written=()) == DECIDED
+    with pytest.raises(Superseded, match="other transactions"):
+        decide(DECIDED, batch=4, generation=2, query="q", written=other)
     later = decide(DECIDED, batch=5, generation=2, query="q", written=other)
     assert (later.batch, later.written, later.written_in) == (5, other, 2)
 
@@ -84,6 +87,13 @@ def test_lost_transactions_of_a_decided_batch_are_decided_again() -> None:
     whole = decide(broken, batch=4, generation=3, query="q", written=again)
 
     assert (whole.written, whole.written_in, whole.lost) == (again, 3, ())
+
+
+def test_a_batch_with_lost_transactions_is_whole_only_when_all_of_them_are_written_again() -> None:
+    broken = replace(DECIDED, generation=3, run="run-b", lost=(0, 1))
+
+    with pytest.raises(SinkError, match=r"batch 4 is partly in: the transactions of tasks \[0\]"):
+        decide(broken, batch=4, generation=3, query="q", written=WRITTEN[1:])
 
 
 def test_what_is_void_cannot_be_decided() -> None:
