@@ -178,7 +178,7 @@ def _taken_over(link: BrokerLink, options: WriteOptions, given: Assignment, task
         state = ledger.amend(change)
         if _is_ours(state, given):
             assert state is not None, "a ledger of ours"
-            _sweep(link, options, given.names, state.generation - 1, keep=())
+            _sweep(link, options, given.names, state.generation - 1)
     return state
 
 
@@ -199,15 +199,12 @@ def _finished(link: BrokerLink, given: Assignment, state: LedgerState | None) ->
     return sorted(tasks[producer] for producer in commit_all(link, tasks))
 
 
-def _sweep(
-    link: BrokerLink, options: WriteOptions, names: SinkNames, generation_max: int, keep: Iterable[Producer]
-) -> None:
+def _sweep(link: BrokerLink, options: WriteOptions, names: SinkNames, generation_max: int) -> None:
     """Abort what tasks of this and earlier generations have left open: readers wait for it."""
-    kept = {producer.transactional_id for producer in keep}
     left = [
         each
         for each in open_transactions(link, names.tasks)
-        if each not in kept and (names.generation_of(each) or generation_max + 1) <= generation_max
+        if (names.generation_of(each) or generation_max + 1) <= generation_max
     ]
     abort_open(link, left, options.transaction_timeout_ms)
 
@@ -232,12 +229,12 @@ def commit_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: 
         # One transaction is all or nothing by itself.
         _check_open(link, options, given, done)
         _commit_or_raise(link, given, producers)
-        _sweep(link, options, given.names, generation, keep=())
+        _sweep(link, options, given.names, generation)
         return
     _check_open(link, options, given, done)
     ledger.amend(lambda state: _decided(state, given, generation, written))
     _commit_or_raise(link, given, producers)
-    _sweep(link, options, given.names, generation, keep=())
+    _sweep(link, options, given.names, generation)
     if given.is_fresh:
         ledger.forget()
 
@@ -286,6 +283,8 @@ def abort_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: S
     state = ledger.amend(lambda state: void(state, batch=batch, generation=generation))
     if state is not None and state.batch >= batch and not state.lost:
         return
+    # What tasks have told of, and what those have left that were killed before they could tell.
     abort_quietly(
         link, [given.names.producer(each.generation, each.written) for each in done if each.written is not None]
     )
+    _sweep(link, options, given.names, generation)

@@ -203,6 +203,16 @@ def test_a_failed_batch_is_aborted_and_can_be_written_again(sink: Sink) -> None:
     sink.expect((0, 0), (0, 1))
 
 
+def test_an_abort_ends_what_killed_tasks_have_left_too(sink: Sink) -> None:
+    done = sink.write(0, "a", 0)
+    sink.write(0, "a", 1)
+    assert len(sink.left_open()) == 2
+
+    abort_batch(sink.link, sink.options, 0, [done, None])
+
+    sink.expect()
+
+
 def test_an_abort_after_the_decision_leaves_the_batch_to_the_next_run(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
