@@ -257,6 +257,28 @@ def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch
     asyncio.run(act())
 
 
+def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        monkeypatch.setattr("penstock.runtime.txn_coordinator.MARKERS_PER_TURN_MAX", 1)
+        world = Transactions()
+        second = TopicPartition("orders", 1)
+        producer_id, epoch = begin(world, ORDERS, second)
+        await world.finish(end(producer_id, epoch))
+        assert (world.outcomes(), world.outcomes(second)) == ([True], [])
+
+        # Whoever is dead does not write on.
+        world.coordinators.close()
+        again = Transactions(world.rig.stop(clean=False))
+        await again.load()
+        await asyncio.sleep(0)
+
+        assert again.state() is TxnState.COMPLETE_COMMIT
+        # The first is told twice, since nobody wrote down that it knew; that changes nothing for its readers.
+        assert set(again.outcomes()) == set(again.outcomes(second)) == {True}
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize("topic_name", ["__consumer_offsets", "orders"])
 def test_a_marker_for_a_partition_below_zero_is_refused(topic_name: str) -> None:
     async def act() -> None:
