@@ -69,6 +69,16 @@ def test_a_transaction_that_has_ended_has_no_partitions(cli: Cli, opened: Open) 
     assert described["open_for_ms"] is None or described["state"] == "PrepareCommit"
 
 
+def test_an_id_before_its_first_transaction_has_begun_nothing(cli: Cli, broker: Any) -> None:
+    name = fresh_name("txn")
+    Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name}).init_transactions(SECONDS_MAX)
+
+    described = cli.json("txn", "describe", name)
+
+    assert (described["state"], described["started_ms"], described["partitions"]) == ("Empty", None, [])
+    assert (described["producer_epoch"], described["timeout_ms"]) == (0, 60_000)
+
+
 def test_names_and_states_that_are_not_there_are_refused(cli: Cli) -> None:
     assert "there is no transactional id nobody" in cli.error("txn", "describe", "nobody")
     assert "there is no state Sleeping" in cli.error("txn", "list", "--state", "Sleeping")
