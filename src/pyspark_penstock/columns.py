@@ -141,9 +141,9 @@ class ColumnReader:
             if aborted.drops(batch, header) or header.is_control or header.record_count == 0:
                 continue
             if header.codec == NONE:
-                yield _Span(data=fetched.records, start=pos + HEADER_BYTES, end=pos + header.size, header=header)
+                yield _Span(data=view, start=pos + HEADER_BYTES, end=pos + header.size, header=header)
             else:
-                data = records_of(batch, header)
+                data = memoryview(records_of(batch, header))
                 yield _Span(data=data, start=0, end=len(data), header=header)
 
     def _finished(self, chunk: _Chunk) -> Any:
