@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ AMEND_TRIES_MAX = 50
 TOPIC_TIMEOUT_MS = 30_000
 NO_BATCH = -1
 NOBODY = ""
+_TASK = re.compile(r"(\d+)-\d+-\d+")
+"""Generation, task and attempt: whole, as another sink's name may begin with this one's."""
 
 
 class SinkError(Exception):
@@ -110,6 +113,8 @@ def claim(
             f"batch {batch} is to be written, and the sink has batch {state.batch} already: the query's checkpoint is"
             " older than its output"
         )
+    if state.lost and state.batch < batch:
+        raise partly_in(state.batch, list(state.lost))
     return replace(state, generation=state.generation + 1, run=run, lost=tuple(sorted(lost)))
 
 
@@ -177,9 +182,9 @@ class SinkNames:
         return f"{self.sink}-g"
 
     def generation_of(self, transactional_id: str) -> int | None:
-        """Which generation a task's transactional id is of."""
-        first = transactional_id.removeprefix(self.tasks).split("-", 1)[0]
-        return int(first) if transactional_id.startswith(self.tasks) and first.isdigit() else None
+        """Which generation a transactional id is of; None where it is not one of this sink's tasks."""
+        found = _TASK.fullmatch(transactional_id.removeprefix(self.tasks))
+        return int(found.group(1)) if found and transactional_id.startswith(self.tasks) else None
 
     def producer(self, generation: int, written: Written) -> Producer:
         return Producer(

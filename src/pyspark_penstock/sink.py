@@ -187,16 +187,18 @@ def _is_ours(state: LedgerState | None, given: Assignment) -> bool:
 
 
 def _finished(link: BrokerLink, given: Assignment, state: LedgerState | None) -> list[int]:
-    """Commit what was decided of this very batch; the tasks whose transactions are lost.
+    """Commit what was decided last; the tasks of this very batch whose transactions are lost.
 
-    An earlier batch needs no look: that this one runs says that the one before it was completed.
+    That a later batch runs says that the one before it was completed, unless somebody looked away when it failed:
+    to commit it again costs little. Producers that have written since are fenced then, which is no loss.
     """
-    if state is None or state.batch != given.batch or state.query != given.query:
+    if state is None or state.query != given.query:
         return []
-    if state.lost:
-        return list(state.lost)
-    tasks = {given.names.producer(state.written_in, each): each.task for each in state.written}
-    return sorted(tasks[producer] for producer in commit_all(link, tasks))
+    lost = list(state.lost)
+    if not lost:
+        tasks = {given.names.producer(state.written_in, each): each.task for each in state.written}
+        lost = sorted(tasks[producer] for producer in commit_all(link, tasks))
+    return lost if state.batch == given.batch else []
 
 
 def _sweep(link: BrokerLink, options: WriteOptions, names: SinkNames, generation_max: int) -> None:
@@ -225,17 +227,14 @@ def commit_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: 
     written = tuple(each.written for each in done if each.written is not None)
     producers = [given.names.producer(generation, each) for each in written]
     ledger = Ledger(link, given.names, options.ledger_topic)
-    if given.is_fresh and len(producers) == 1:
-        # One transaction is all or nothing by itself.
-        _check_open(link, options, given, done)
-        _commit_or_raise(link, given, producers)
-        _sweep(link, options, given.names, generation)
-        return
+    # One transaction is all or nothing by itself; a sink that has no ledger yet needs none for it.
+    needs_ledger = not given.is_fresh or len(producers) > 1
     _check_open(link, options, given, done)
-    ledger.amend(lambda state: _decided(state, given, generation, written))
+    if needs_ledger:
+        ledger.amend(lambda state: _decided(state, given, generation, written))
     _commit_or_raise(link, given, producers)
     _sweep(link, options, given.names, generation)
-    if given.is_fresh:
+    if given.is_fresh and needs_ledger:
         ledger.forget()
 
 

@@ -136,6 +136,14 @@ def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: 
     sink.expect((0, 0), (0, 1))
 
 
+def test_a_decided_batch_is_completed_even_if_its_failure_was_ignored(sink: Sink) -> None:
+    sink.decide_only(0, [sink.write(0, "a", task) for task in range(2)])
+
+    sink.whole(1, "b")
+
+    sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
+
+
 def test_of_two_attempts_of_a_task_the_one_that_spark_took_is_in(sink: Sink) -> None:
     first = sink.write(0, "a", 0, attempt=0)
     second = sink.write(0, "a", 1, attempt=0)

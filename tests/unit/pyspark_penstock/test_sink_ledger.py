@@ -55,6 +55,11 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused() -> None:
         taken_over(DECIDED, batch=3)
 
 
+def test_a_batch_that_is_partly_in_is_not_passed_over() -> None:
+    with pytest.raises(SinkError, match="batch 4 is partly in"):
+        taken_over(replace(DECIDED, lost=(1,)), batch=5)
+
+
 def test_two_queries_cannot_share_a_sink() -> None:
     with pytest.raises(SinkAhead, match="belongs to query q"):
         taken_over(DECIDED, batch=0, query="other")
@@ -141,3 +146,9 @@ def test_a_transactional_id_tells_its_generation() -> None:
     assert names.generation_of(names.transactional_id(12, 3, 0)) == 12
     assert names.generation_of(names.ledger) is None
     assert names.generation_of("orders-g7") is None
+
+
+def test_a_sink_does_not_take_another_ones_transactions_for_its_own() -> None:
+    other = SinkNames(sink="orders-g7").transactional_id(1, 0, 0)
+
+    assert SinkNames(sink="orders").generation_of(other) is None
