@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from penstock.model.generated_errors import (
     GroupIdNotFound,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from penstock.wire.api import create_topics, delete_groups, offset_fetch, txn_offset_commit
 from pyspark_penstock.link import BrokerLink, raise_for
@@ -31,6 +33,9 @@ OFFSET_FETCH_VERSION_MAX = 7
 TXN_OFFSET_COMMIT_VERSION_MAX = 3
 LEDGER_TIMEOUT_MS = 60_000
 AMEND_TRIES_MAX = 50
+SETTLE_TRIES = 100
+SETTLE_PAUSE_SECONDS = 0.01
+"""Brokers apply the end of a transaction within milliseconds; after a second nobody will end it."""
 TOPIC_TIMEOUT_MS = 30_000
 NO_BATCH = -1
 NOBODY = ""
@@ -242,29 +247,44 @@ class Ledger:
 
     def read(self) -> LedgerState | None:
         """What is decided; a change that is under way is waited for."""
+        return self._link.patiently(f"the ledger of {self._names.group}", self._look)
+
+    def read_settled(self) -> LedgerState | None:
+        """What is decided; a change that is under way is waited for only so long, and then undone.
+
+        Whoever began it may be dead, and its transaction would stay open until it is late.
+        """
+        for _ in range(SETTLE_TRIES):
+            is_settled, state = self._link.patiently(f"the ledger of {self._names.group}", self._glance)
+            if is_settled:
+                return state
+            time.sleep(SETTLE_PAUSE_SECONDS)
+        return self.amend(lambda _: None)
+
+    def _glance(self) -> tuple[bool, LedgerState | None]:
+        try:
+            return True, self._look()
+        except UnstableOffsetCommit:
+            return False, None
+
+    def _look(self) -> LedgerState | None:
         group = self._names.group
-
-        def attempt() -> LedgerState | None:
-            request = offset_fetch.Request(
-                group_id=group,
-                topics=[
-                    offset_fetch.OffsetFetchRequestTopic(
-                        name=self._topic, partition_indexes=list(range(LEDGER_PARTITIONS))
-                    )
-                ],
-                require_stable=True,
-            )
-            answer = self._link.ask(self._link.coordinator(group), offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
-            raise_for(answer.error_code, f"the ledger of {group}")
-            pieces: dict[int, str] = {}
-            for part in (part for topic in answer.topics for part in topic.partitions):
-                if part.error_code != UnknownTopicOrPartition.code:
-                    raise_for(part.error_code, f"the ledger of {group}")
-                if part.committed_offset >= 0:
-                    pieces[part.partition_index] = part.metadata or ""
-            return decode_state([pieces.get(index, "") for index in range(LEDGER_PARTITIONS)]) if pieces else None
-
-        return self._link.patiently(f"the ledger of {group}", attempt)
+        request = offset_fetch.Request(
+            group_id=group,
+            topics=[
+                offset_fetch.OffsetFetchRequestTopic(name=self._topic, partition_indexes=list(range(LEDGER_PARTITIONS)))
+            ],
+            require_stable=True,
+        )
+        answer = self._link.ask(self._link.coordinator(group), offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
+        raise_for(answer.error_code, f"the ledger of {group}")
+        pieces: dict[int, str] = {}
+        for part in (part for topic in answer.topics for part in topic.partitions):
+            if part.error_code != UnknownTopicOrPartition.code:
+                raise_for(part.error_code, f"the ledger of {group}")
+            if part.committed_offset >= 0:
+                pieces[part.partition_index] = part.metadata or ""
+        return decode_state([pieces.get(index, "") for index in range(LEDGER_PARTITIONS)]) if pieces else None
 
     def amend(self, change: Callable[[LedgerState | None], LedgerState | None]) -> LedgerState | None:
         """Change the state: nobody else's change comes between what ``change`` was given and what it returned.

@@ -157,12 +157,12 @@ def _taken_over(link: BrokerLink, options: WriteOptions, given: Assignment, task
     if given.is_fresh:
         return LedgerState(batch=NO_BATCH, generation=FRESH_GENERATION, run=given.run, query=given.query)
     ledger = Ledger(link, given.names, options.ledger_topic)
-    state = ledger.read()
+    state = ledger.read_settled()
     for _ in range(CLAIM_PAUSES):
         if task == 0 or _is_ours(state, given):
             break
         time.sleep(CLAIM_PAUSE_SECONDS)
-        state = ledger.read()
+        state = ledger.read_settled()
     while state is None or not _is_ours(state, given):
         lost = _finished(link, given, state)
         seen = state

@@ -11,11 +11,12 @@ import pytest
 
 from penstock.model.generated_errors import InvalidProducerEpoch, ProducerFenced
 from penstock.testing.apache_kafka import ApacheKafka
+from penstock.wire.api import txn_offset_commit
 from pyspark_penstock.finish import finish
 from pyspark_penstock.ledger import Ledger, LedgerMissing, LedgerState, SinkAhead, SinkError, Superseded
 from pyspark_penstock.link import BrokerLink
 from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
-from pyspark_penstock.txn_calls import end_transaction, init_producer, open_transactions
+from pyspark_penstock.txn_calls import add_group, end_transaction, init_producer, open_transactions
 from pyspark_penstock.write_options import WriteOptions
 from spark.topic_contents import make_topic, values
 
@@ -134,6 +135,33 @@ def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: 
     sink.whole(0, "b", tasks=3)
 
     sink.expect((0, 0), (0, 1))
+
+
+def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink) -> None:
+    sink.whole(0, "a")
+    sink.write(1, "a", 0)
+    names = sink.given(0, "").names
+    producer = init_producer(sink.link, names.ledger, 60_000)
+    add_group(sink.link, producer, names.group)
+    request = txn_offset_commit.Request(
+        transactional_id=names.ledger,
+        group_id=names.group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[
+            txn_offset_commit.TxnOffsetCommitRequestTopic(
+                name=sink.options.ledger_topic,
+                partitions=[txn_offset_commit.TxnOffsetCommitRequestPartition(committed_offset=2)],
+            )
+        ],
+    )
+    answer = sink.link.ask(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+    # Nothing here waits for longer than five seconds, and that transaction has a minute.
+    sink.whole(1, "b")
+
+    sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def test_a_decided_batch_is_completed_even_if_its_failure_was_ignored(sink: Sink) -> None:
