@@ -1,0 +1,190 @@
+"""A pipeline while it runs: its queries watched, its state kept for other terminals, its end orderly."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.clock import Clock, SystemClock
+from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, advanced, process_started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_SECONDS = 0.5
+STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class PipelineFailed(Exception):
+    """A query ended with an error; the message is the cause, without Java's stack."""
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """Whether somebody wants the pipeline to end."""
+
+    wanted: bool = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.wanted = True
+
+
+@contextmanager
+def stopped_by_signals() -> Generator[StopRequest]:
+    """SIGTERM and Ctrl-C ask for an end instead of making one. After Spark has started: it takes Ctrl-C for itself."""
+    request = StopRequest()
+    before = {number: signal.signal(number, request.on_signal) for number in STOPPING_SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def new_state(name: str, kind: str, what: str, checkpoint: str, clock: Clock | None = None) -> PipelineState:
+    """Of this process."""
+    now = (clock or SystemClock()).now_ms()
+    return PipelineState(
+        name=name,
+        kind=kind,
+        what=what,
+        pid=os.getpid(),
+        pid_started=process_started(os.getpid()) or 0,
+        started_ms=now,
+        checkpoint=checkpoint,
+        updated_ms=now,
+    )
+
+
+@dataclass(slots=True)
+class Watch:
+    """Reads what the queries report and keeps the pipeline's file."""
+
+    registry: Registry
+    state: PipelineState
+    clock: Clock = field(default_factory=SystemClock)
+    _seen: dict[str, int] = field(default_factory=dict[str, int])
+
+    def look(self, queries: Sequence[StreamingQuery]) -> PipelineState:
+        known = {each.query: each for each in self.state.queries}
+        progress: list[QueryProgress] = []
+        for query in queries:
+            name = query.name or str(query.id)
+            now = known.get(name, QueryProgress(query=name))
+            for report in self._new_reports(name, query):
+                now = advanced(now, report)
+            progress.append(now)
+        self._keep(replace(self.state, status="running", queries=tuple(progress)))
+        return self.state
+
+    def end(self, status: str, error: str = "") -> PipelineState:
+        self._keep(replace(self.state, status=status, error=error))
+        return self.state
+
+    def _keep(self, state: PipelineState) -> None:
+        if replace(state, updated_ms=0) != replace(self.state, updated_ms=0) or state.status != self.state.status:
+            self.registry.save(replace(state, updated_ms=self.clock.now_ms()))
+        self.state = state
+
+    def _new_reports(self, name: str, query: StreamingQuery) -> list[Any]:
+        last = self._seen.get(name, -1)
+        reports: list[Any] = []
+        for each in query.recentProgress:
+            # A query that waits reports the last batch again, without rows.
+            if each["batchId"] > last:
+                reports.append(each)
+                last = each["batchId"]
+        self._seen[name] = last
+        return reports
+
+
+def run_to_end(
+    queries: Sequence[StreamingQuery],
+    watch: Watch,
+    request: StopRequest,
+    *,
+    on_progress: Callable[[PipelineState], None] | None = None,
+) -> PipelineState:
+    """Wait until every query has ended by itself, one has failed, or somebody asks; PipelineFailed for the second."""
+    tell = on_progress or _say_nothing
+    try:
+        while True:
+            active = [query for query in queries if query.isActive]
+            tell(watch.look(queries))
+            # Ctrl-C reaches Spark's workers too, and what they say about it is no failure.
+            if request.wanted:
+                stop_all(queries)
+                tell(watch.look(queries))
+                return watch.end("stopped")
+            failed = _failure(queries)
+            if failed:
+                raise PipelineFailed(failed)
+            if not active:
+                return watch.end("finished")
+            waiting: Any = active[0]
+            waiting.awaitTermination(POLL_SECONDS)
+    except PipelineFailed as failed:
+        stop_all(queries)
+        watch.end("failed", str(failed))
+        raise
+    except Exception as error:
+        found = _failure(queries) or cause_of(error)
+        stop_all(queries)
+        watch.end("failed", found)
+        raise PipelineFailed(found) from error
+
+
+def _say_nothing(state: PipelineState) -> None:
+    pass
+
+
+def _failure(queries: Sequence[StreamingQuery]) -> str:
+    for query in queries:
+        if not query.isActive and (error := query.exception()) is not None:
+            return f"{query.name}: {cause_of(error)}"
+    return ""
+
+
+def stop_all(queries: Sequence[StreamingQuery]) -> None:
+    for query in queries:
+        if query.isActive:
+            query.stop()
+
+
+def cause_of(error: BaseException) -> str:
+    """The line that says what is wrong: the last Python error that Java's stack quotes, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    quoted = [line for line in lines if _is_python_error(line)]
+    if quoted:
+        return quoted[-1].partition(": ")[2]
+    return lines[0] if lines else type(error).__name__
+
+
+def _is_python_error(line: str) -> bool:
+    name, colon, rest = line.partition(": ")
+    last = name.rpartition(".")[2]
+    own = name.startswith("pyspark_penstock.") or last in ("ValueError", "MissingTopic", "OutOfStep")
+    return bool(colon and rest) and own and " " not in name
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stop Spark and its Java, so that nothing outlives the command."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway: Any = context._gateway
+    spark.stop()
+    if gateway is None:
+        return
+    process: Any = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    context._gateway = context._jvm = None
+    if process is not None:
+        process.stdin.close()
+        process.wait()

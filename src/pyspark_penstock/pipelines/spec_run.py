@@ -1,0 +1,228 @@
+"""A declared pipeline as Spark queries: a view for every source and step, a named query for every sink."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark_penstock.lake import open_table
+from pyspark_penstock.options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN, ReadOptions
+from pyspark_penstock.pipelines.checkpoint import check_topics
+from pyspark_penstock.pipelines.running import cause_of, stop_all
+from pyspark_penstock.pipelines.spec import TABLE, PipelineSpec, SinkSpec, SourceSpec, SpecError, StepSpec
+from pyspark_penstock.pipelines.store import Store
+from pyspark_penstock.pipelines.table_sink import TableSink
+from pyspark_penstock.values import value_parser
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DEAD_SUFFIX = "_dead_letters"
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp")
+
+
+def check_spec(spec: PipelineSpec, bootstrap: str) -> None:
+    """What can be told without Spark: schemas, options of sources, functions. SpecError names the key."""
+    for source in spec.sources:
+        try:
+            options = ReadOptions.of(read_options(spec, source, bootstrap), streaming=source.read_as != TABLE)
+            if options.value_format is not None:
+                value_parser(options.value_format)
+        except ValueError as error:
+            raise SpecError(f"sources.{source.name}: {error}") from None
+    for step in spec.steps:
+        if step.python:
+            find_function(step, spec.folder)
+
+
+def read_options(spec: PipelineSpec, source: SourceSpec, bootstrap: str) -> dict[str, str]:
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.isolation.level": "read_committed",
+        **{f"kafka.{name}": value for name, value in spec.kafka.items()},
+    }
+    options |= {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+    columns = ["key", "value", *RECORD_COLUMNS]
+    if source.format != "binary":
+        options["value.format"] = source.format
+        columns += [VALUE_ERROR_COLUMN]
+    if source.schema:
+        options["value.schema"] = source.schema
+    if source.dead_letters:
+        options["includeHeaders"] = "true"
+        columns += [VALUE_BYTES_COLUMN, "headers"]
+    if source.read_as != TABLE:
+        options["startingOffsets"] = source.start
+    return {**options, "columns": ",".join(columns), **source.options}
+
+
+def find_function(step: StepSpec, folder: Path) -> Callable[..., Any]:
+    """The function of a Python step; its module is looked for beside the file first."""
+    module, _, name = step.python.partition(":")
+    path = f"steps.{step.name}.python"
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise SpecError(f"{path}: there is no module {error.name!r}, here or installed") from None
+    except AttributeError:
+        raise SpecError(f"{path}: the module {module} has no function {name!r}") from None
+    if not callable(found):
+        raise SpecError(f"{path}: {step.python} is not a function")
+    return found
+
+
+def start_pipeline(spark: SparkSession, spec: PipelineSpec, *, bootstrap: str, checkpoint: str) -> list[StreamingQuery]:
+    """Every query running, or none: what Spark refuses is told with its key, and what has started is stopped."""
+    check_spec(spec, bootstrap)
+    topics = {topic for each in spec.sources for topic in each.topics}
+    if topics and not any(each.pattern for each in spec.sources):
+        for sink in spec.sinks:
+            check_topics(Store.at(f"{checkpoint}/{sink.name}"), topics)
+    writers: dict[str, DataStreamWriter] = {}
+    for source in spec.sources:
+        frame = _source_view(spark, spec, source, bootstrap)
+        if source.dead_letters:
+            writers[source.name + DEAD_SUFFIX] = _dead_letters(spec, source, frame, bootstrap)
+    for step in spec.steps:
+        _step_view(spark, spec, step)
+    for sink in spec.sinks:
+        writers[sink.name] = with_key(f"sinks.{sink.name}", partial(_writer, spark, spec, sink, bootstrap))
+    queries: list[StreamingQuery] = []
+    for name, writer in writers.items():
+        named = writer.queryName(f"{spec.name}.{name}").option("checkpointLocation", f"{checkpoint}/{name}")
+        try:
+            queries.append(with_key(f"sinks.{name}", _triggered(spec, named).start))
+        except SpecError:
+            stop_all(queries)
+            raise
+    return queries
+
+
+def with_key(path: str, act: Callable[[], Any]) -> Any:
+    """What Spark refuses, named by the key it comes from."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return act()
+    except PySparkException as error:
+        raise SpecError(f"{path}: {cause_of(error)}") from error
+
+
+def _triggered(spec: PipelineSpec, writer: DataStreamWriter) -> DataStreamWriter:
+    if spec.once:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{spec.interval_ms} milliseconds")
+
+
+# Views
+
+
+def _source_view(spark: SparkSession, spec: PipelineSpec, source: SourceSpec, bootstrap: str) -> DataFrame:
+    """All the columns of the topic; the view has those of parsed values alone."""
+    options = read_options(spec, source, bootstrap)
+    path = f"sources.{source.name}"
+    if source.read_as == TABLE:
+        frame: DataFrame = with_key(path, lambda: spark.read.format("penstock").options(**options).load())
+        view = with_key(path, lambda: _latest(frame, source))
+    else:
+        frame = with_key(path, lambda: spark.readStream.format("penstock").options(**options).load())
+        view = with_key(path, lambda: _flat(frame, source))
+    _note_view(view, source.name, source.event_time, source.watermark, path)
+    return frame
+
+
+def _flat(frame: DataFrame, source: SourceSpec) -> DataFrame:
+    """The fields of values as columns, with ``_key`` and where the record was as ``_topic`` and so on."""
+    parsed = frame if source.format == "binary" else frame.where(f"{VALUE_ERROR_COLUMN} IS NULL")
+    value = "value.*" if source.schema else "value"
+    return parsed.selectExpr(value, "CAST(key AS STRING) AS _key", *(f"{name} AS _{name}" for name in RECORD_COLUMNS))
+
+
+def _latest(frame: DataFrame, source: SourceSpec) -> DataFrame:
+    """Of every key the last value, and nothing of keys whose last value is null."""
+    good = frame if source.format == "binary" else frame.where(f"{VALUE_ERROR_COLUMN} IS NULL")
+    last = good.groupBy("key").agg(_expression("max_by(struct(value), struct(timestamp, offset)) AS last"))
+    value = "last.value.*" if source.schema else "last.value AS value"
+    return last.where("last.value IS NOT NULL").selectExpr(value, "CAST(key AS STRING) AS _key")
+
+
+def _expression(text: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return expr(text)
+
+
+def _step_view(spark: SparkSession, spec: PipelineSpec, step: StepSpec) -> None:
+    path = f"steps.{step.name}"
+    if step.sql:
+        session: Any = spark
+        view = with_key(f"{path}.sql", lambda: session.sql(step.sql))
+    else:
+        function = find_function(step, spec.folder)
+        view = with_key(f"{path}.python", lambda: function(*(spark.table(name) for name in step.inputs)))
+        if not hasattr(view, "createOrReplaceTempView"):
+            raise SpecError(f"{path}.python: {step.python} has returned {type(view).__name__}, not a DataFrame")
+    _note_view(view, step.name, step.event_time, step.watermark, path)
+
+
+def _note_view(view: DataFrame, name: str, event_time: str, watermark: str, path: str) -> None:
+    if watermark:
+        kinds = dict(view.dtypes)
+        if event_time in kinds and not kinds[event_time].startswith("timestamp"):
+            raise SpecError(f"{path}.event_time: {event_time} is of type {kinds[event_time]}, not a timestamp")
+        view = with_key(f"{path}.event_time", lambda: view.withWatermark(event_time, watermark))
+    view.createOrReplaceTempView(name)
+
+
+# Sinks
+
+
+def _writer(spark: SparkSession, spec: PipelineSpec, sink: SinkSpec, bootstrap: str) -> DataStreamWriter:
+    frame = spark.table(sink.source)
+    if not frame.isStreaming:
+        raise SpecError(f"sinks.{sink.name}.from: {sink.source} is no stream: it reads tables alone")
+    if sink.topic:
+        return _to_topic(spec, frame, sink, bootstrap)
+    writer = frame.writeStream.outputMode(sink.mode)
+    if sink.console:
+        return writer.format("console").option("truncate", "false")
+    table = TableSink(table=open_table(sink.format, sink.table), partition_by=sink.partition_by, compacts=sink.compacts)
+    missing = [name for name in sink.partition_by if name not in frame.columns]
+    if missing:
+        raise SpecError(f"sinks.{sink.name}.partition_by: {sink.source} has no column {missing[0]!r}")
+    table.prepare(frame)
+    return writer.foreachBatch(table)
+
+
+def _to_topic(spec: PipelineSpec, frame: DataFrame, sink: SinkSpec, bootstrap: str) -> DataStreamWriter:
+    columns = frame.columns
+    for key, names in (("key", (sink.key,) if sink.key else ()), ("value", sink.value)):
+        for name in names:
+            if name not in columns:
+                raise SpecError(f"sinks.{sink.name}.{key}: {sink.source} has no column {name!r}")
+    chosen = ", ".join(f"`{name}`" for name in sink.value or [name for name in columns if not name.startswith("_")])
+    records = [f"to_json(struct({chosen})) AS value"]
+    if sink.key:
+        records.append(f"CAST(`{sink.key}` AS STRING) AS key")
+    options = {**_write_options(spec, bootstrap), "topic": sink.topic, **sink.options}
+    made = frame.selectExpr(*records)
+    return made.writeStream.outputMode(sink.mode).format("penstock").options(**options)
+
+
+def _dead_letters(spec: PipelineSpec, source: SourceSpec, frame: DataFrame, bootstrap: str) -> DataStreamWriter:
+    from pyspark_penstock.pipelines.archive import dead_records
+
+    options = {**_write_options(spec, bootstrap), "topic": source.dead_letters}
+    return dead_records(frame).writeStream.format("penstock").options(**options)
+
+
+def _write_options(spec: PipelineSpec, bootstrap: str) -> Mapping[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, **{f"kafka.{name}": value for name, value in spec.kafka.items()}}

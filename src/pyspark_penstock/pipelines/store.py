@@ -1,0 +1,149 @@
+"""Files of a table, on this machine's disk or wherever Arrow reaches by an address: s3://, gs://, hdfs://."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_fs: Any = import_module("pyarrow.fs")
+
+SCHEME_MARK = "://"
+LOCAL_SCHEMES = ("file:",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A file of a store: its path below the root, and its size."""
+
+    path: str
+    size: int
+
+
+@dataclass(slots=True)
+class Store:
+    """A folder of files. Travels to executors: only its address does, every process opens the file system anew."""
+
+    root: str
+    _opened: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return Store, (self.root,)
+
+    @classmethod
+    def at(cls, where: str) -> Store:
+        """A path relative to here means the same from everywhere else."""
+        if where.startswith(LOCAL_SCHEMES):
+            where = where.split(":", 1)[1]
+            where = "/" + where.lstrip("/")
+        return cls(where if SCHEME_MARK in where else str(Path(where).expanduser().resolve()))
+
+    @property
+    def is_local(self) -> bool:
+        return SCHEME_MARK not in self.root
+
+    @property
+    def files(self) -> Any:
+        """Arrow's file system."""
+        return self._open()[0]
+
+    def full(self, path: str) -> str:
+        """The path as the file system names it."""
+        base = self._open()[1]
+        return f"{base}/{path}" if path else base
+
+    def uri(self, path: str) -> str:
+        """The path as other programs name it."""
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
+
+    def relative(self, uri: str) -> str:
+        """The path below the root of what may be an address, a full path or one below the root already."""
+        text = uri.split(":", 1)[1] if uri.startswith(LOCAL_SCHEMES) else uri
+        if uri.startswith(LOCAL_SCHEMES):
+            text = "/" + text.lstrip("/")
+        for base in (self.root.rstrip("/"), self._open()[1]):
+            if text.startswith(base + "/"):
+                return text[len(base) + 1 :]
+        return text
+
+    def _open(self) -> tuple[Any, str]:
+        if self._opened is None:
+            if self.is_local:
+                self._opened = _fs.LocalFileSystem(), self.root
+            else:
+                files, base = _fs.FileSystem.from_uri(self.root)
+                self._opened = files, base.rstrip("/")
+        return self._opened
+
+    # Reading
+
+    def exists(self, path: str) -> bool:
+        return bool(self.files.get_file_info(self.full(path)).type != _fs.FileType.NotFound)
+
+    def read(self, path: str) -> bytes | None:
+        """What is in a file; None where there is none."""
+        try:
+            with self.files.open_input_stream(self.full(path)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def read_json(self, path: str) -> Any:
+        raw = self.read(path)
+        return None if raw is None else json.loads(raw)
+
+    def list(self, path: str = "", suffix: str = "") -> Iterator[Entry]:
+        """Every file below a folder, in the order of their paths; nothing where there is no such folder."""
+        selector = _fs.FileSelector(self.full(path), recursive=True, allow_not_found=True)
+        base = self.full("") + "/"
+        found = [each for each in self.files.get_file_info(selector) if each.type == _fs.FileType.File]
+        for each in sorted(found, key=lambda info: info.path):
+            if each.path.endswith(suffix):
+                yield Entry(path=each.path.removeprefix(base), size=each.size)
+
+    # Writing
+
+    def make_parent(self, path: str) -> None:
+        self.files.create_dir(self.full(path).rpartition("/")[0], recursive=True)
+
+    def write_json(self, path: str, value: Any) -> None:
+        """Replace a file whole: a reader sees the old text or the new one."""
+        self.make_parent(path)
+        # Object stores show a file when it is complete; on disks a rename does the same.
+        draft = f"{path}.draft" if self.is_local else path
+        with self.files.open_output_stream(self.full(draft)) as stream:
+            stream.write(json.dumps(value, separators=(",", ":")).encode())
+        if self.is_local:
+            self.settle(draft)
+            self.files.move(self.full(draft), self.full(path))
+            self.settle(path.rpartition("/")[0])
+
+    def settle(self, path: str) -> None:
+        """Return when a file, or the names in a folder, would survive a loss of power, as on object stores."""
+        if self.is_local:
+            handle = os.open(self.full(path), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def move(self, source: str, target: str) -> None:
+        self.make_parent(target)
+        self.files.move(self.full(source), self.full(target))
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is deleted already."""
+        try:
+            self.files.delete_file(self.full(path))
+        except FileNotFoundError:
+            return
+
+    def delete_folder(self, path: str) -> None:
+        try:
+            self.files.delete_dir(self.full(path))
+        except FileNotFoundError:
+            return
