@@ -34,10 +34,10 @@ METHOD = """## How
   plain counterpart sends the same batches and waits for them, without a transaction. The topic that is half aborted has
   transactions of 2,000 records, every second one aborted; librdkafka reads it, and only what is committed is counted.
   Ids are opened over 50 raw connections, the coordinator having answered once before.
-- Spark: one session, local[2], our source on penstock and Spark's own Kafka connector on Apache Kafka in turn, with
-  three warm rounds each. A batch read is `sum(length(value))` over all columns there are; a stream is AvailableNow into
-  the noop sink, its time that of the triggers; the latency is from the acknowledgement of one record until
-  `foreachBatch` has counted it. Memory is the peak of Spark's Python workers.
+- Spark: one session, local[2], `spark.python.unix.domain.socket.enabled`; our source on penstock and Spark's own Kafka
+  connector on Apache Kafka in turn, with three warm rounds each. A batch read is `sum(length(value))` over all columns
+  there are; a stream is AvailableNow into the noop sink, its time that of the triggers; the latency is from the
+  acknowledgement of one record until `foreachBatch` has counted it. Memory is the peak of Spark's Python workers.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """

@@ -41,6 +41,7 @@ LATENCY_RECORDS = 40
 LATENCY_RECORDS_WARM = 10
 SECONDS_MAX = 600
 WORKER_PROGRAM = b"pyspark.daemon"
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 Say = Callable[[str], None]
 
@@ -91,7 +92,7 @@ def session(with_connector: bool) -> Iterator[SparkSession]:
     folder = jars_folder(ROOT)
     if with_connector and not is_complete(folder):
         raise ProcessFailed(f"no jars of Spark's Kafka connector in {folder}: run `make spark-jars`")
-    conf = {"spark.log.level": "ERROR"}
+    conf = {"spark.log.level": "ERROR", UNIX_SOCKETS: "true"}
     if with_connector:
         conf["spark.jars"] = ",".join(map(str, jars(folder)))
     spark = local_session("penstock-bench", cores=CORES, conf=conf)
