@@ -1,38 +1,22 @@
-"""Writes a table to a topic, reads it back, and copies it by a stream, in whatever Spark the environment names.
+"""Writes a table to a topic, reads it back, and copies it by a stream, as a client of a Connect server.
 
-python cluster_program.py remote|master ADDRESS BOOTSTRAP TOPIC COPY CHECKPOINT
+    python cluster_program.py ADDRESS BOOTSTRAP TOPIC COPY FOLDER
+
+Options that hold secrets go with every read and write.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from pyspark.sql import SparkSession
-
-from pyspark_penstock.session import local_session
 
 ROWS = 2000
 SECRET = "hunter2"
 
 
-def session(kind: str, address: str, folder: str) -> Any:
-    if kind == "remote":
-        return SparkSession.builder.remote(address).getOrCreate()
-    conf = {
-        "spark.master": address,
-        "spark.executor.memory": "512m",
-        "spark.cores.max": "2",
-        "spark.log.level": "INFO",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{folder}",
-    }
-    return local_session("cluster", conf=conf)
-
-
-def main(kind: str, address: str, bootstrap: str, topic: str, copy: str, folder: str) -> None:
-    spark = session(kind, address, folder)
+def main(address: str, bootstrap: str, topic: str, copy: str, folder: str) -> None:
+    spark = SparkSession.builder.remote(address).getOrCreate()
     brokers = {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.sasl.jaas.config": f'PlainLoginModule required username="a" password="{SECRET}";',

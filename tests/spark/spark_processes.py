@@ -83,15 +83,24 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """A Spark Connect server; the address for clients."""
+def connect_server(folder: Path, master: str) -> Iterator[str]:
+    """A Spark Connect server that logs all it can; the address for clients."""
     (port,) = free_ports(1)
+    settings = {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "INFO",
+    }
     command = [
         str(SPARK_HOME / "bin" / "spark-submit"),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *("--master", "local[2]", "--conf", f"spark.connect.grpc.binding.port={port}"),
-        *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
-        *("--conf", f"spark.driver.bindAddress={LOOPBACK}", "--conf", f"spark.connect.grpc.binding.address={LOOPBACK}"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", master),
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         "spark-internal",
     ]
     child = Child(command, log=folder / "connect.log", environment=environment(folder), folder=folder)

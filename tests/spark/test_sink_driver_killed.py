@@ -9,6 +9,7 @@ import pytest
 
 from spark.counted_stream import CountedStream
 from spark.cutting import CLIENT, END_TXN, Cut, CuttingProxy
+from spark.driver_program import SECRET
 from spark.spark_processes import DRIVER_SECONDS_MAX, driver, kill_driver
 from spark.topic_contents import make_topic
 
@@ -20,7 +21,7 @@ CUTS = ALL_CUTS if os.environ.get("PENSTOCK_TEST_SPARK_KILLS") else FEW_CUTS
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_driver_killed_around_its_decision_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_a_driver_killed_around_its_decision_loses_and_doubles_nothing_and_logs_no_secret(tmp_path: Path) -> None:
     with CuttingProxy() as proxy:
         stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
         for cut in CUTS:
@@ -37,3 +38,5 @@ def test_a_driver_killed_around_its_decision_loses_and_doubles_nothing(tmp_path:
         last.kill()
 
         stream.check(proxy.bootstrap)
+    assert any(path.name.startswith("events_") for path in tmp_path.rglob("*")), "no event log"
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
