@@ -73,6 +73,16 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry(
         module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
     ),
+    "pipeline": Entry(
+        module="penstock.cli.pipeline",
+        attribute="app",
+        summary="Archive topics in tables, replay them, and run declared pipelines, with Spark.",
+    ),
+    "demo": Entry(
+        module="penstock.cli.demo",
+        attribute="demo",
+        summary="See it all at once: a broker, orders, a pipeline with Spark, live in the terminal.",
+    ),
     "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
     "log": Entry(
         module="penstock.cli.log", attribute="app", summary="Look into segment files and check them; no broker needed."

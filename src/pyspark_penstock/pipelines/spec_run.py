@@ -9,13 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark_penstock.foreach import each_batch
 from pyspark_penstock.lake import open_table
 from pyspark_penstock.options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN, ReadOptions
 from pyspark_penstock.pipelines.checkpoint import check_topics
 from pyspark_penstock.pipelines.running import cause_of, stop_all
 from pyspark_penstock.pipelines.spec import TABLE, PipelineSpec, SinkSpec, SourceSpec, SpecError, StepSpec
 from pyspark_penstock.pipelines.store import Store
-from pyspark_penstock.pipelines.table_sink import TableSink
+from pyspark_penstock.pipelines.table_sink import TableSink, writer_of
 from pyspark_penstock.values import value_parser
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 DEAD_SUFFIX = "_dead_letters"
+UPDATES = "penstock-updates-"
+"""How sinks are named whose mode Spark gives to no sink written in Python."""
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp")
 
 
@@ -213,8 +216,15 @@ def _to_topic(spec: PipelineSpec, frame: DataFrame, sink: SinkSpec, bootstrap: s
     if sink.key:
         records.append(f"CAST(`{sink.key}` AS STRING) AS key")
     options = {**_write_options(spec, bootstrap), "topic": sink.topic, **sink.options}
-    made = frame.selectExpr(*records)
-    return made.writeStream.outputMode(sink.mode).format("penstock").options(**options)
+    writer = frame.selectExpr(*records).writeStream.outputMode(sink.mode)
+    if sink.mode != "update":
+        return writer.format("penstock").options(**options)
+
+    def write(batch: DataFrame, number: int) -> None:
+        # The query's id is as old as its checkpoint, and so is the count of its batches.
+        each_batch(f"{UPDATES}{writer_of(batch)}", options)(batch, number)
+
+    return writer.foreachBatch(write)
 
 
 def _dead_letters(spec: PipelineSpec, source: SourceSpec, frame: DataFrame, bootstrap: str) -> DataStreamWriter:

@@ -1,0 +1,286 @@
+"""`penstock demo`: a broker, a shop that sends orders and a Spark pipeline, live, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.options import OutputFormat, OutputOption
+from penstock.cli.output import note, show_done
+from penstock.cli.pipeline import need_spark, total_lag
+from penstock.client.admin import Admin
+from penstock.client.connection import Connection
+from penstock.client.positions import Beginning, PositionRange, resolve
+from penstock.client.reader import Reader
+from penstock.client.sender import Sender
+from penstock.model.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from pyspark_penstock.pipelines.registry import PipelineState
+    from pyspark_penstock.pipelines.running import StopRequest
+    from pyspark_penstock.pipelines.spec import PipelineSpec
+
+ORDERS = "orders"
+WINDOWS = "orders-per-window"
+PARTITIONS = 2
+WINDOW_SECONDS = 10
+WINDOWS_SQL = """
+SELECT date_format(window.start, 'HH:mm:ss') AS start, count(*) AS orders, sum(amount) AS amount
+FROM orders GROUP BY window(ordered_at, '10 seconds')
+"""
+WINDOWS_SHOWN = 6
+BAR_WIDTH = 30
+TICK_SECONDS = 0.1
+LINE_SECONDS = 2.0
+CUSTOMERS = ("ada", "bob", "cyd", "dee", "eve")
+PRODUCTS = ("apple", "bread", "cheese", "dates", "eggs")
+
+
+def demo(
+    seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="End after this time; else Ctrl-C.")] = None,
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Orders a second.")] = 500,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """See it all at once: a broker, orders, a pipeline with Spark, live in the terminal.
+
+    Everything is made in a temporary folder and removed at the end.
+    """
+    need_spark()
+    from penstock.testing.broker_process import PenstockProcess
+    from pyspark_penstock.pipelines.registry import Registry
+    from pyspark_penstock.pipelines.running import (
+        PipelineFailed,
+        Watch,
+        end_session,
+        new_state,
+        run_to_end,
+        stopped_by_signals,
+    )
+    from pyspark_penstock.pipelines.spec_run import start_pipeline
+    from pyspark_penstock.session import local_session
+
+    with ExitStack() as undo:
+        folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        note("starting a broker and Spark; Ctrl-C ends it all")
+        broker = undo.enter_context(PenstockProcess())
+        where = Connection(bootstrap=broker.bootstrap)
+        for topic in (ORDERS, WINDOWS):
+            Admin(where).create(topic, partitions=PARTITIONS, replicas=1, configs={})
+            Admin(where).described_when_led(topic)
+        spark = local_session("penstock-demo", conf=spark_conf(folder))
+        undo.callback(end_session, spark)
+        request = undo.enter_context(stopped_by_signals())
+        spec = demo_spec(folder)
+        queries = start_pipeline(spark, spec, bootstrap=broker.bootstrap, checkpoint=str(folder / "checkpoint"))
+        shop = undo.enter_context(Shop(where, rate))
+        filled = undo.enter_context(FilledWindows(where))
+        watch = Watch(Registry(folder / "state"), new_state(spec.name, "demo", "orders", str(folder)))
+        view = undo.enter_context(View(shop, filled, folder / "table", request, seconds, output))
+        try:
+            last = run_to_end(queries, watch, request, on_progress=view)
+        except PipelineFailed as failed:
+            raise Failure(str(failed)) from None
+        shop.close()
+        facts = {**figures(last, shop, filled, folder / "table"), "port": broker.port, "folder": str(folder)}
+    sentence = (
+        f"{facts['sent']:,} orders sent, {facts['windowed']:,} counted in {facts['windows']} windows of "
+        f"{WINDOW_SECONDS} s, {facts['table_rows']:,} in the table; all of it is removed"
+    )
+    show_done(output, sentence, facts)
+
+
+def spark_conf(folder: Path) -> dict[str, str]:
+    """Whatever Spark and its Java put on disk goes into the folder."""
+    return {
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+    }
+
+
+def demo_spec(folder: Path) -> PipelineSpec:
+    """The pipeline as a file would declare it."""
+    from pyspark_penstock.pipelines.spec import parse_spec
+
+    schema = "id BIGINT, customer STRING, product STRING, amount DOUBLE, ordered_at TIMESTAMP"
+    found = {
+        "pipeline": {"name": "demo", "trigger": "1s"},
+        "sources": {
+            "orders": {"topic": ORDERS, "schema": schema, "event_time": "ordered_at", "watermark": "5 seconds"}
+        },
+        "steps": {"windows": {"sql": WINDOWS_SQL}},
+        "sinks": {
+            "windows": {"from": "windows", "topic": WINDOWS, "key": "start", "mode": "update"},
+            "table": {"from": "orders", "table": str(folder / "table"), "partition_by": ["product"]},
+        },
+    }
+    return parse_spec(found, folder=folder)
+
+
+def figures(state: PipelineState, shop: Shop, filled: FilledWindows, table: Path) -> dict[str, Any]:
+    windows = filled.counts()
+    return {
+        "sent": shop.sent,
+        "windows": len(windows),
+        "windowed": sum(windows.values()),
+        "batches": sum(each.batches for each in state.queries),
+        "rows_per_second": round(sum(each.rows_per_second for each in state.queries)),
+        "lag": total_lag(state),
+        "table_rows": next((each.rows for each in state.queries if each.query.endswith(".table")), 0),
+        "table_files": sum(1 for _ in table.glob("product=*/*.parquet")),
+    }
+
+
+class Background:
+    """Work in a thread, from entering to leaving."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def __enter__(self) -> Any:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Shop(Background):
+    """Sends orders, so many a second; some are a few seconds late."""
+
+    def __init__(self, where: Connection, rate: int, clock: Clock | None = None) -> None:
+        super().__init__("shop")
+        self._sender = Sender(where, linger_ms=5)
+        self._rate = rate
+        self._clock = clock or SystemClock()
+        self.sent = 0
+
+    def _run(self) -> None:
+        began = self._clock.monotonic()
+        while not self._stop.wait(TICK_SECONDS):
+            due = int((self._clock.monotonic() - began) * self._rate)
+            while self.sent < due:
+                self._send(self.sent)
+                self.sent += 1
+        self._sender.flush()
+
+    def _send(self, number: int) -> None:
+        late_ms = 3_000 if number % 25 == 24 else 0
+        moment = datetime.fromtimestamp((self._clock.now_ms() - late_ms) / 1000, UTC)
+        customer = CUSTOMERS[number % len(CUSTOMERS)]
+        order = {
+            "id": number,
+            "customer": customer,
+            "product": PRODUCTS[number * number % len(PRODUCTS)],
+            "amount": 1 + number % 97 / 4,
+            "ordered_at": moment.isoformat(),
+        }
+        self._sender.send(ORDERS, json.dumps(order).encode(), key=customer.encode())
+
+
+class FilledWindows(Background):
+    """Reads what the pipeline writes: how many orders each window has so far."""
+
+    def __init__(self, where: Connection) -> None:
+        super().__init__("windows")
+        bounds = Admin(where).bounds(WINDOWS, range(PARTITIONS))
+        self._reader = Reader(where, WINDOWS, resolve(PositionRange(start=Beginning()), bounds, follow=True))
+        self._counts: dict[str, int] = {}
+
+    def _run(self) -> None:
+        with self._reader as reader:
+            for batch in reader.batches():
+                for message in batch:
+                    found = json.loads(message.value())
+                    self._counts[found["start"]] = found["orders"]
+                if self._stop.is_set():
+                    return
+
+    def counts(self) -> dict[str, int]:
+        return dict(sorted(self._counts.copy().items()))
+
+
+@dataclass(slots=True)
+class View:
+    """What a person sees: a table that moves on a terminal, a line every now and then elsewhere."""
+
+    shop: Shop
+    filled: FilledWindows
+    table: Path
+    request: StopRequest
+    seconds: float | None
+    output: OutputFormat
+    clock: Clock = field(default_factory=SystemClock)
+    _began: float = 0.0
+    _line_at: float = 0.0
+    _live: Any = None
+    _sent: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=8))
+
+    def __enter__(self) -> View:
+        self._began = self._line_at = self.clock.monotonic()
+        if sys.stdout.isatty() and self.output is OutputFormat.TABLE:
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, state: PipelineState) -> None:
+        now = self.clock.monotonic()
+        if self.seconds is not None and now - self._began >= self.seconds:
+            self.request.wanted = True
+        self._sent.append((now, self.shop.sent))
+        facts = figures(state, self.shop, self.filled, self.table)
+        if self._live is not None:
+            self._live.update(self._drawn(facts))
+        elif now - self._line_at >= LINE_SECONDS:
+            self._line_at = now
+            note(
+                f"sent {facts['sent']:,} ({self._rate():,.0f}/s), processed {facts['rows_per_second']:,}/s, "
+                f"lag {facts['lag'] or 0:,}, windows {facts['windows']}, table {facts['table_rows']:,} rows"
+            )
+
+    def _rate(self) -> float:
+        (then, before), (now, after) = self._sent[0], self._sent[-1]
+        return (after - before) / (now - then) if now > then else 0.0
+
+    def _drawn(self, facts: dict[str, Any]) -> Any:
+        from rich.table import Table
+
+        drawn = Table.grid(padding=(0, 2))
+        drawn.add_row("[bold]orders sent", f"{facts['sent']:,}", f"{self._rate():,.0f}/s")
+        drawn.add_row("[bold]processed", f"{facts['batches']} batches", f"{facts['rows_per_second']:,}/s")
+        drawn.add_row("[bold]lag", f"{facts['lag'] or 0:,} records", "")
+        drawn.add_row("[bold]table", f"{facts['table_rows']:,} rows", f"{facts['table_files']} files")
+        windows = self.filled.counts()
+        most = max(windows.values(), default=1)
+        for start, count in list(windows.items())[-WINDOWS_SHOWN:]:
+            bar = "█" * max(1, round(BAR_WIDTH * count / most))
+            drawn.add_row(f"[cyan]{start}", f"{count:,} orders", f"[green]{bar}")
+        return drawn

@@ -1,0 +1,149 @@
+"""A pipeline in the foreground of a terminal: checked, started, watched, stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.cli.failure import Failure
+from penstock.cli.options import OutputFormat
+from penstock.cli.output import counted, note, show_done
+from penstock.client.connection import Connection
+from pyspark_penstock.cluster import Cluster, MissingTopic
+from pyspark_penstock.java import JavaMissing
+from pyspark_penstock.lake import LakeError
+from pyspark_penstock.link import BrokerLink
+from pyspark_penstock.options import ReadOptions
+from pyspark_penstock.pipelines.archive import Archive, finish_archive, start_archive
+from pyspark_penstock.pipelines.checkpoint import WrongCheckpoint
+from pyspark_penstock.pipelines.registry import PipelineError, PipelineState, Registry
+from pyspark_penstock.pipelines.replay import Replay, plan_for, start_replay
+from pyspark_penstock.pipelines.running import (
+    PipelineFailed,
+    Watch,
+    end_session,
+    new_state,
+    run_to_end,
+    stopped_by_signals,
+)
+from pyspark_penstock.pipelines.spec import SpecError
+from pyspark_penstock.session import local_session
+
+QUIET_CONF = {"spark.log.level": "ERROR"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a command has to run."""
+
+    name: str
+    kind: str
+    what: str
+    checkpoint: str
+    master: str
+    conf: Mapping[str, str] = field(default_factory=dict[str, str])
+    check: Callable[[], None]
+    """What can be wrong without Spark; it takes seconds to start."""
+    start: Callable[[Any], Sequence[Any]]
+    finish: Callable[[], object] | None = None
+    """After the queries have ended by themselves."""
+
+
+def archive_job(asked: Archive, master: str, conf: Mapping[str, str]) -> Job:
+    return Job(
+        name=asked.name,
+        kind="archive",
+        what=f"{','.join(asked.topics)} -> {asked.format.value} {asked.to}",
+        checkpoint=asked.checkpoint,
+        master=master,
+        conf=conf,
+        check=lambda: require_topics(asked.read_options()),
+        start=lambda spark: [start_archive(spark, asked)],
+        finish=lambda: finish_archive(asked),
+    )
+
+
+def replay_job(asked: Replay, master: str, conf: Mapping[str, str]) -> Job:
+    def check() -> None:
+        require_topics({"kafka.bootstrap.servers": asked.bootstrap, "subscribe": asked.to_topic})
+        plan_for(asked)
+
+    return Job(
+        name=asked.name,
+        kind="replay",
+        what=f"{asked.format.value} {asked.table} -> {asked.to_topic}",
+        checkpoint=asked.checkpoint,
+        master=master,
+        conf=conf,
+        check=check,
+        start=lambda spark: [start_replay(spark, asked)],
+    )
+
+
+def require_topics(options: Mapping[str, str]) -> None:
+    """Failure where the broker is away or a topic is not there."""
+    Connection(bootstrap=options["kafka.bootstrap.servers"]).check()
+    parsed = ReadOptions.of(options)
+    with BrokerLink(parsed.link) as link:
+        Cluster(link, parsed.subscription, read_committed=True).require()
+
+
+def run_job(job: Job, registry: Registry, output: OutputFormat) -> None:
+    """Run until it ends or is asked to; Failure says what went wrong and what to do."""
+    try:
+        state = new_state(job.name, job.kind, job.what, job.checkpoint)
+        registry.claim(state)
+        watch = Watch(registry, state)
+        try:
+            job.check()
+            last = _run(job, watch)
+        except BaseException as error:
+            if watch.state.status not in ("failed", "stopped", "finished"):
+                watch.end("failed", str(error))
+            raise
+    except MissingTopic as error:
+        raise Failure(str(error), "create it with `penstock topic create`, or look at `penstock topic list`") from None
+    except PipelineFailed as error:
+        raise Failure(str(error), f"`penstock pipeline status {job.name}` shows how far it came") from None
+    except SpecError as error:
+        raise Failure(str(error), "docs/pipelines.md has every key") from None
+    except (LakeError, WrongCheckpoint, PipelineError, JavaMissing, ValueError) as error:
+        raise Failure(str(error)) from None
+    rows = sum(each.rows for each in last.queries)
+    batches = sum(each.batches for each in last.queries)
+    sentence = f"{job.name} {last.status}: {counted(rows, 'row')} in {batches} batch{'es' if batches != 1 else ''}"
+    show_done(output, sentence, asdict(last))
+
+
+def _run(job: Job, watch: Watch) -> PipelineState:
+    note(f"starting Spark for {job.name}; Ctrl-C stops it, and the same command goes on")
+    conf = {**QUIET_CONF, "spark.master": job.master, **job.conf}
+    spark = local_session(f"penstock-{job.name}", conf=conf)
+    try:
+        with stopped_by_signals() as request:
+            queries = job.start(spark)
+            last = run_to_end(queries, watch, request, on_progress=_Teller())
+            if last.status == "finished" and job.finish is not None:
+                job.finish()
+            return last
+    finally:
+        end_session(spark)
+
+
+class _Teller:
+    """One line for every batch, for a person who watches."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+
+    def __call__(self, state: PipelineState) -> None:
+        if not sys.stderr.isatty():
+            return
+        for each in state.queries:
+            if each.batch > self._told.get(each.query, -1):
+                self._told[each.query] = each.batch
+                lag = "" if each.lag is None else f", lag {each.lag:,}"
+                late = f", {counted(each.late_rows, 'late row')} dropped" if each.late_rows else ""
+                note(f"{each.query}: batch {each.batch}, {each.rows:,} rows, {each.rows_per_second:,.0f}/s{lag}{late}")

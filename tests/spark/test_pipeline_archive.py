@@ -1,0 +1,213 @@
+"""Archives and replays on real Spark and a real broker: every record once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+
+from penstock.testing.broker_process import PenstockProcess
+from pyspark_penstock.lake import LakeTable, OutOfStep, SchemaClash, TableFormat, open_table
+from pyspark_penstock.pipelines.archive import Archive, finish_archive, start_archive
+from pyspark_penstock.pipelines.checkpoint import WrongCheckpoint
+from pyspark_penstock.pipelines.replay import Replay, start_replay
+from pyspark_penstock.pipelines.replay_plan import Wanted
+from spark.topic_contents import committed, make_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id BIGINT, note STRING"
+KILLED_SECONDS_MAX = 60.0
+RUN = "from penstock.cli.main import run; run()"
+
+
+def send(bootstrap: str, topic: str, first: int, count: int, *, broken: tuple[int, ...] = ()) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(first, first + count):
+        value = b"{broken" if number in broken else json.dumps({"id": number, "note": "n"}).encode()
+        producer.produce(topic, value, b"k%d" % (number % 7), headers=[("n", str(number).encode())])
+    assert producer.flush(20) == 0
+
+
+def archive(spark: SparkSession, what: Archive) -> None:
+    query = start_archive(spark, what)
+    query.awaitTermination()
+    assert query.exception() is None
+
+
+def ids(table: LakeTable) -> list[int]:
+    """The header that numbers every record, sorted; a record that is there twice is here twice."""
+    found: list[int] = []
+    for each in table.files():
+        for headers in pq.ParquetFile(table.store.full(each.path)).read(columns=["headers"]).column("headers"):
+            found += [int(header["value"]) for header in headers.as_py()]
+    return sorted(found)
+
+
+def new_archive(bootstrap: str, topic: str, folder: Path, kind: TableFormat, **more: Any) -> Archive:
+    return Archive(
+        name=f"archive-{topic}",
+        bootstrap=bootstrap,
+        topics=(topic,),
+        to=str(folder / "table"),
+        format=kind,
+        checkpoint=str(folder / "checkpoint"),
+        once=True,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_an_archive_keeps_every_record_once_and_sorts_out_what_does_not_parse(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
+) -> None:
+    topic = make_topic(broker.bootstrap)
+    send(broker.bootstrap, topic, 0, 200, broken=(3, 199))
+    what = new_archive(broker.bootstrap, topic, tmp_path, kind, value_format="json", value_schema=SCHEMA)
+    archive(spark, what)
+    send(broker.bootstrap, topic, 200, 50)
+    # A lost checkpoint: the table itself says where to go on.
+    again = replace(what, checkpoint=str(tmp_path / "another"), compacts=True)
+    archive(spark, again)
+    finish_archive(again)
+    table = what.open_table()
+    assert ids(table) == [number for number in range(250) if number not in (3, 199)]
+    assert sum(table.offsets().values()) == 250
+    assert len(table.files()) == 2
+    dead = ds.dataset(str(tmp_path / "table" / "_dead_letters"), partitioning="hive").to_table().to_pylist()
+    assert [each["value"] for each in dead] == [b"{broken"] * 2
+    assert all("Expecting property name" in each["error"] for each in dead)
+
+
+def test_a_schema_may_grow_and_may_not_change(broker: PenstockProcess, spark: SparkSession, tmp_path: Path) -> None:
+    topic = make_topic(broker.bootstrap, 1)
+    send(broker.bootstrap, topic, 0, 10)
+    what = new_archive(
+        broker.bootstrap, topic, tmp_path, TableFormat.DELTA, value_format="json", value_schema="id BIGINT"
+    )
+    archive(spark, what)
+    send(broker.bootstrap, topic, 10, 10)
+    archive(spark, replace(what, value_schema=SCHEMA))
+    import deltalake
+
+    rows = deltalake.DeltaTable(what.to).to_pyarrow_table().sort_by("offset").column("value").to_pylist()
+    assert rows[9] == {"id": 9, "note": None}
+    assert rows[10] == {"id": 10, "note": "n"}
+    with pytest.raises(SchemaClash, match=r"value\.id as int64"):
+        start_archive(spark, replace(what, value_schema="id STRING, note STRING"))
+
+
+def test_a_checkpoint_of_something_else_is_refused(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, other = make_topic(broker.bootstrap, 1), make_topic(broker.bootstrap, 1)
+    send(broker.bootstrap, topic, 0, 10)
+    what = new_archive(broker.bootstrap, topic, tmp_path, TableFormat.PARQUET)
+    archive(spark, what)
+    with pytest.raises(WrongCheckpoint, match=f"reads {topic}, not {other}"):
+        start_archive(spark, replace(what, topics=(other,)))
+    # The checkpoint is this topic's, and the table is not its own.
+    send(broker.bootstrap, topic, 10, 10)
+    query = start_archive(spark, replace(what, to=str(tmp_path / "elsewhere")))
+    with pytest.raises(Exception, match="they do not belong together"):
+        query.awaitTermination()
+    assert OutOfStep.__name__ in str(query.exception())
+
+
+def test_dead_letters_go_to_a_topic_and_a_replay_brings_the_rest_back_in_order(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, dead, again = (make_topic(broker.bootstrap, name=name) for name in ("orders", "dead", "again"))
+    send(broker.bootstrap, topic, 0, 300, broken=(7,))
+    what = new_archive(
+        broker.bootstrap,
+        topic,
+        tmp_path,
+        TableFormat.PARQUET,
+        value_format="json",
+        value_schema=SCHEMA,
+        dead_letters_topic=dead,
+    )
+    archive(spark, what)
+    (letter,) = committed(broker.bootstrap, dead)
+    headers = dict(letter.headers())
+    assert letter.value() == b"{broken"
+    assert headers["n"] == b"7"
+    assert headers["penstock.topic"] == topic.encode()
+    before = committed(broker.bootstrap, topic)
+    replay = Replay(
+        name="replay",
+        bootstrap=broker.bootstrap,
+        table=what.to,
+        to_topic=again,
+        checkpoint=str(tmp_path / "replay"),
+        wanted=Wanted(offset_min=10),
+        rate=150,
+        keeps_partitions=True,
+    )
+    for _ in range(2):
+        # The second time there is nothing left to send.
+        query = start_replay(spark, replay)
+        query.awaitTermination()
+        assert query.exception() is None
+    wanted = [each for each in before if each.offset() >= 10 and each.value() != b"{broken"]
+    assert seen(committed(broker.bootstrap, again)) == seen(wanted)
+    with pytest.raises(WrongCheckpoint, match="is of another replay"):
+        start_replay(spark, replace(replay, to_topic=dead))
+
+
+def seen(messages: list[Any]) -> list[tuple[Any, ...]]:
+    """What a consumer sees of records, in the order of each partition."""
+    ordered = sorted(messages, key=lambda each: (each.partition(), each.offset()))
+    return [(each.partition(), each.key(), each.value(), each.headers(), each.timestamp()) for each in ordered]
+
+
+# A process of its own, and its death
+
+
+def command(*arguments: str, state: Path) -> list[str]:
+    return [sys.executable, "-c", RUN, "pipeline", *arguments, "--state-dir", str(state)]
+
+
+def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = make_topic(broker.bootstrap)
+    send(broker.bootstrap, topic, 0, 3_000)
+    state, table = tmp_path / "state", tmp_path / "table"
+    arguments = ["archive", topic, "--to", str(table), "--batch", "60", "--every", "0", "--name", "killed"]
+    with subprocess.Popen(
+        [*command(*arguments, state=state), "-b", broker.bootstrap, "--master", "local[2]"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        deadline = time.monotonic() + KILLED_SECONDS_MAX
+        while sum(1 for _ in table.glob("topic=*/day=*/*.parquet")) < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        listed = subprocess.run(command("list", "-o", "json", state=state), capture_output=True, check=True)
+        os.kill(process.pid, signal.SIGKILL)
+    (running,) = json.loads(listed.stdout)
+    assert (running["name"], running["status"], running["kind"]) == ("killed", "running", "archive")
+    status = subprocess.run(command("status", "killed", "-o", "json", state=state), capture_output=True, check=True)
+    assert json.loads(status.stdout)["status"] == "died"
+    found = open_table(TableFormat.PARQUET, str(table))
+    assert len(ids(found)) < 3_000
+    # The same archive, in this process's Spark.
+    checkpoint = str(state / "checkpoints" / "killed")
+    what = new_archive(broker.bootstrap, topic, tmp_path, TableFormat.PARQUET)
+    archive(spark, replace(what, checkpoint=checkpoint))
+    assert ids(found) == list(range(3_000))

@@ -1,0 +1,133 @@
+"""`penstock pipeline` as typed: what it reads from options, and what it says when something is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli import pipeline
+from penstock.cli.failure import Failure
+from penstock.cli.main import COMMANDS
+from penstock.cli.pipeline import rate_of, text_or_file, wanted
+from penstock.testing.processes import free_port
+from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, process_started
+
+GOOD = """
+[pipeline]
+name = "p"
+[sources.a]
+topic = "t"
+format = "string"
+[sinks.b]
+from = "a"
+console = true
+"""
+
+
+def ask(*arguments: str) -> Any:
+    return CliRunner().invoke(pipeline.app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    "command", ["archive t --to d", "replay d --to-topic t", "run f", "list", "status n", "stop n"]
+)
+def test_without_spark_it_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else real(name))
+    result = ask(*command.split())
+    assert isinstance(result.exception, Failure)
+    assert "pyspark is not installed" in str(result.exception)
+    assert result.exception.hint == 'pip install "penstock[spark]"'
+
+
+def test_the_demo_without_spark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    app = typer.Typer()
+    app.command()(COMMANDS["demo"].load("demo").callback)
+    result = CliRunner().invoke(app, [])
+    assert 'pip install "penstock[spark]"' in getattr(result.exception, "hint", "")
+
+
+def test_positions_are_offsets_or_times() -> None:
+    assert wanted("5", "@1700000000000", ["t"]).offset_min == 5
+    assert wanted("5", "@1700000000000", ["t"]).time_us_end == 1_700_000_000_000_000
+    assert wanted("beginning", "end", ()) == wanted("earliest", "latest", ())
+    with pytest.raises(typer.BadParameter, match="has no meaning in a table"):
+        wanted("-10", "end", ())
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 0.0), ("500", 500.0), ("2.5/s", 2.5)])
+def test_a_rate_is_records_a_second(text: str, expected: float) -> None:
+    assert rate_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["fast", "0", "-5", "5/m"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no rate such as 500/s"):
+        rate_of(text)
+
+
+def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "schema").write_text("id BIGINT")
+    assert text_or_file(f"@{tmp_path}/schema", "--value-schema") == "id BIGINT"
+    assert text_or_file("id INT", "--value-schema") == "id INT"
+    with pytest.raises(Failure, match="cannot read"):
+        text_or_file(f"@{tmp_path}/missing", "--value-schema")
+
+
+def test_a_file_is_checked_without_spark_and_without_a_broker(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD)
+    result = ask("run", str(path), "--check", "-o", "json")
+    assert json.loads(result.stdout) == {"name": "p", "sources": 1, "steps": 0, "sinks": 1}
+    path.write_text(GOOD.replace("console", "consol"))
+    result = ask("run", str(path), "--check")
+    assert str(result.exception) == "sinks.b.consol: is not known: did you mean 'console'?"
+
+
+def test_a_broker_that_is_away_is_told_before_spark_starts(tmp_path: Path) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    result = ask("archive", "t", "--to", str(tmp_path / "d"), "-b", where, "--state-dir", str(tmp_path / "s"))
+    assert "connection refused" in str(result.exception)
+    (state,) = Registry(tmp_path / "s").every()
+    assert (state.name, state.status) == ("archive-t", "failed")
+
+
+def test_pipelines_are_listed_and_shown(tmp_path: Path) -> None:
+    progress = QueryProgress(query="q", batch=3, batches=4, rows=50, rows_per_second=9.6, lag=7, late_rows=1)
+    began = process_started(os.getpid()) or 0
+    state = PipelineState(
+        name="p",
+        kind="run",
+        what="a -> b",
+        pid=os.getpid(),
+        pid_started=began,
+        started_ms=1,
+        status="running",
+        queries=(progress,),
+    )
+    Registry(tmp_path).save(state)
+    (row,) = json.loads(ask("list", "--state-dir", str(tmp_path), "-o", "json").stdout)
+    assert row == {
+        "name": "p",
+        "kind": "run",
+        "status": "running",
+        "batches": 4,
+        "rows": 50,
+        "rows_per_second": 10,
+        "lag": 7,
+        "pid": os.getpid(),
+        "what": "a -> b",
+    }
+    shown = ask("status", "p", "--state-dir", str(tmp_path)).stdout
+    assert "p  run  running" in shown
+    assert "late_rows" in shown
+    missing = ask("status", "other", "--state-dir", str(tmp_path))
+    assert str(missing.exception) == "there is no pipeline other"
