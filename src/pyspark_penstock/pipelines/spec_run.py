@@ -150,9 +150,13 @@ def _flat(frame: DataFrame, source: SourceSpec) -> DataFrame:
 
 
 def _latest(frame: DataFrame, source: SourceSpec) -> DataFrame:
-    """Of every key the last value, and nothing of keys whose last value is null."""
+    """Of every key the last value, and nothing of keys whose last value is null.
+
+    In a partition offsets tell which is the last; where a key has moved to another one, only times can.
+    """
     good = frame if source.format == "binary" else frame.where(f"{VALUE_ERROR_COLUMN} IS NULL")
-    last = good.groupBy("key").agg(_expression("max_by(struct(value), struct(timestamp, offset)) AS last"))
+    there = good.groupBy("key", "topic", "partition").agg(_expression("max_by(struct(value, timestamp), offset) AS at"))
+    last = there.groupBy("key").agg(_expression("max_by(struct(at.value AS value), at.timestamp) AS last"))
     value = "last.value.*" if source.schema else "last.value AS value"
     return last.where("last.value IS NOT NULL").selectExpr(value, "CAST(key AS STRING) AS _key")
 
