@@ -19,7 +19,7 @@ import typer
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat, OutputOption
 from penstock.cli.output import note, show_done
-from penstock.cli.pipeline import need_spark, total_lag
+from penstock.cli.pipeline import DEEP_STACKS, need_spark, total_lag
 from penstock.client.admin import Admin
 from penstock.client.connection import Connection
 from penstock.client.positions import Beginning, PositionRange, resolve
@@ -108,7 +108,7 @@ def spark_conf(folder: Path) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData {DEEP_STACKS}",
     }
 
 

@@ -64,6 +64,8 @@ FILE_MARK = "@"
 
 
 MASTER = "local[*]"
+DEEP_STACKS = "-Xss4m"
+"""Spark looks for Python's errors in long texts with expressions that need deep stacks, when a batch is cut short."""
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat
 from penstock.cli.output import counted, note, show_done
+from penstock.cli.pipeline import DEEP_STACKS
 from penstock.client.connection import Connection
 from pyspark_penstock.cluster import Cluster, MissingTopic
 from pyspark_penstock.java import JavaMissing
@@ -31,7 +32,7 @@ from pyspark_penstock.pipelines.running import (
 from pyspark_penstock.pipelines.spec import SpecError
 from pyspark_penstock.session import local_session
 
-QUIET_CONF = {"spark.log.level": "ERROR"}
+QUIET_CONF = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": DEEP_STACKS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS = 0.5
+STOP_POLL_SECONDS = 0.02
+BATCH_SECONDS_MAX = 10.0
+"""How long a stop waits for the batches that are being written."""
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -119,7 +123,7 @@ def run_to_end(
             tell(watch.look(queries))
             # Ctrl-C reaches Spark's workers too, and what they say about it is no failure.
             if request.wanted:
-                stop_all(queries)
+                stop_all(queries, seconds_max=BATCH_SECONDS_MAX)
                 tell(watch.look(queries))
                 return watch.end("stopped")
             failed = _failure(queries)
@@ -151,8 +155,13 @@ def _failure(queries: Sequence[StreamingQuery]) -> str:
     return ""
 
 
-def stop_all(queries: Sequence[StreamingQuery]) -> None:
+def stop_all(queries: Sequence[StreamingQuery], *, seconds_max: float = 0.0) -> None:
+    """Stop queries between two batches, if one ends in time: a batch that is cut short is repeated by the next run."""
+    left = seconds_max
     for query in queries:
+        while left > 0 and query.isActive and query.status["isTriggerActive"]:
+            sleep(STOP_POLL_SECONDS)
+            left -= STOP_POLL_SECONDS
         if query.isActive:
             query.stop()
 
