@@ -73,10 +73,10 @@ class Connection:
     """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first."""
 
     __slots__ = (
-        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s", "_limits", "_loop",
-        "_muted", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_view",
-        "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "properties",
-        "requests",
+        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s",
+        "_limits", "_loop", "_muted", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock", "_spawn", "_start",
+        "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer",
+        "properties", "requests",
     )  # fmt: skip
 
     def __init__(
