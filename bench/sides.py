@@ -68,17 +68,18 @@ class Side:
             answer.result(ADMIN_SECONDS_MAX)
         deadline = Deadline(READY_SECONDS_MAX)
         for name in names:
-            while not self._leads(admin, name):
+            while not self._leads(admin, name, partitions):
                 if deadline.passed:
                     raise ProcessFailed(f"{self.name}: {name} has no leader\n{self.broker.tail()}")
                 time.sleep(POLL_SECONDS)
 
-    def _leads(self, admin: AdminClient, topic: str) -> bool:
-        """Only the leader answers ListOffsets without an error."""
-        first = TopicPartition(topic, 0)
+    def _leads(self, admin: AdminClient, topic: str, partitions: int) -> bool:
+        """Only the leader of a partition answers ListOffsets without an error."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, number): latest for number in range(partitions)}
         try:
-            admin.list_offsets({first: latest}, request_timeout=ADMIN_SECONDS_MAX)[first].result()
+            for answer in admin.list_offsets(asked, request_timeout=ADMIN_SECONDS_MAX).values():
+                answer.result()
         except KafkaException:
             return False
         return True
