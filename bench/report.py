@@ -102,4 +102,6 @@ def _where(results: Results) -> str:
 
 def _reproduce(results: Results) -> str:
     kind = "the whole benchmark" if results.complete else "a part of the benchmark, or small sizes"
+    if "\n" in results.command:
+        kind += ", some works to a run"
     return f"## Again\n\n    {results.command}\n\nThis was {kind}. Raw figures: .cache/bench/.\n"
