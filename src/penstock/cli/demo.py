@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -145,15 +146,16 @@ def figures(state: PipelineState, shop: Shop, filled: FilledWindows, table: Path
     }
 
 
-class Background:
+class Background(ABC):
     """Work in a thread, from entering to leaving."""
 
     def __init__(self, name: str) -> None:
         self._stop = Event()
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """What the thread does until it is told to stop."""
 
     def close(self) -> None:
         self._stop.set()
