@@ -8,10 +8,13 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from protocol.topics import wait_until
+
 QUIET = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 50, "log_level": 0}
 """A broker that was killed is looked for again at once, without a word about it."""
 
 FLUSH_SECONDS_MAX = 60.0
+FOLLOW_SECONDS_MAX = 60.0
 IN_FLIGHT_MAX = 500
 BURST = 20
 """Messages between two looks at the acknowledgements: enough to keep a broker busy, few enough to leave it a core."""
@@ -78,6 +81,7 @@ class Follower:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.seen: dict[int, int] = {}
+        self.last_offset = -1
         self.conflicts: list[str] = []
         self._consumer = Consumer(
             {
@@ -104,13 +108,20 @@ class Follower:
             self._saw(message.offset(), int(message.value().split(b" ")[0]))
 
     def _saw(self, offset: int, number: int) -> None:
+        self.last_offset = offset
         if self.seen.setdefault(offset, number) != number:
             self.conflicts.append(f"offset {offset}: {self.seen[offset]}, then {number}")
 
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> dict[int, int]:
+    def finish(self, *, last_offset: int) -> dict[int, int]:
+        """Stop after the given offset was read: a client that lost its broker may look for it for a while."""
+        wait_until(
+            lambda: self.last_offset >= last_offset or bool(self.conflicts),
+            what=f"reader at offset {last_offset}",
+            seconds_max=FOLLOW_SECONDS_MAX,
+        )
         self._stopping.set()
         self._thread.join()
         self._consumer.close()
@@ -168,6 +179,9 @@ def check_in_order(log: dict[int, int]) -> None:
 
 
 def check_readers_saw_the_log(seen: dict[int, int], log: dict[int, int]) -> None:
-    """What a reader was given is still there: nothing a reader saw is ever taken back."""
+    """What a reader was given is still there, and all of it: nothing a reader saw is ever taken back."""
     differing = {at: (number, log.get(at)) for at, number in seen.items() if log.get(at) != number}
     assert not differing, f"{len(differing)} offsets differ from what was read: {sorted(differing.items())[:5]}"
+    last = max(seen)
+    skipped = [at for at in log if at <= last and at not in seen]
+    assert not skipped, f"{len(skipped)} offsets were never read: {skipped[:5]}"

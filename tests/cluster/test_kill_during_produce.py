@@ -66,13 +66,15 @@ def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
         kill_at_random_moments(broker, chance, producers, KILLS if flush == "os" else KILLS // 4)
     finally:
         histories = [producer.finish() for producer in producers]
-        seen = {name: follower.finish() for name, follower in followers.items()}
+        seen = {
+            history.topic: followers[history.topic].finish(last_offset=max(history.offsets.values(), default=-1))
+            for history in histories
+        }
 
     for history in histories:
         assert not history.refused, history.refused[:3]
         log = numbers_by_offset(read_all(broker.bootstrap, history.topic))
         check_nothing_is_lost(history, log)
-        assert seen[history.topic], "the reader saw nothing"
         check_readers_saw_the_log(seen[history.topic], log)
         assert set(log.values()) == set(range(history.sent))
         assert sorted(log) == list(range(len(log))), "offsets have holes"
