@@ -23,7 +23,8 @@ def test_a_good_history_passes() -> None:
     check_nothing_is_lost(acknowledged(n0=0, n1=1, n2=2), LOG)
     check_nothing_is_doubled(LOG)
     check_in_order(LOG)
-    check_readers_saw_the_log({1: 1}, LOG)
+    check_readers_saw_the_log({0: 0, 1: 1}, LOG)
+    check_readers_saw_the_log({}, {})
 
 
 @pytest.mark.parametrize("log", [{0: 0, 1: 1}, {0: 0, 1: 2, 2: 1}, {}])
@@ -45,3 +46,8 @@ def test_messages_out_of_order_are_found() -> None:
 def test_what_a_reader_saw_and_is_not_there_any_more_is_found() -> None:
     with pytest.raises(AssertionError, match="differ from what was read"):
         check_readers_saw_the_log({3: 3}, LOG)
+
+
+def test_what_a_reader_was_never_given_is_found() -> None:
+    with pytest.raises(AssertionError, match="1 offsets were never read"):
+        check_readers_saw_the_log({0: 0, 2: 2}, LOG)
