@@ -25,6 +25,8 @@ POLL_SECONDS = 0.01
 STOP_SECONDS_MAX = 30.0
 LOG_TAIL_LINES = 40
 LOOPBACK = "127.0.0.1"
+WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
+WORKERS_VARIABLE = "PYTEST_XDIST_WORKER_COUNT"
 
 
 class ProcessFailed(Exception):
@@ -45,17 +47,27 @@ class Deadline:
         return time.perf_counter() >= self._end
 
 
-def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
-    """Distinct ports below the ephemeral range on which nothing listens now.
+def own_ports() -> range:
+    """The ports that this process may draw: each of the test workers that run side by side has a share of them.
 
-    They are drawn at random over the whole range, so that test workers that ask at the same moment do not meet.
+    A port is bound some time after it was drawn, and between a kill and the next start nobody holds it: another worker
+    must not come upon it then.
     """
+    workers = int(os.environ.get(WORKERS_VARIABLE, "1"))
+    worker = int(os.environ.get(WORKER_VARIABLE, "gw0").removeprefix("gw"))
+    share = (PORT_END - PORT_MIN) // workers
+    return range(PORT_MIN + share * worker, PORT_MIN + share * (worker + 1))
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
+    """Distinct ports below the ephemeral range on which nothing listens now, drawn at random."""
+    drawn_from = own_ports()
     ports: list[int] = []
     with contextlib.ExitStack() as held:
         for _ in range(PORT_TRIES_MAX):
             if len(ports) == count:
                 break
-            port = PORT_MIN + int.from_bytes(os.urandom(4)) % (PORT_END - PORT_MIN)
+            port = drawn_from[int.from_bytes(os.urandom(4)) % len(drawn_from)]
             probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             try:
                 probe.bind((host, port))
@@ -63,7 +75,7 @@ def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
                 continue
             ports.append(port)
     if len(ports) < count:
-        raise ProcessFailed(f"no {count} free ports on {host} in {PORT_MIN}..{PORT_END - 1}")
+        raise ProcessFailed(f"no {count} free ports on {host} in {drawn_from.start}..{drawn_from.stop - 1}")
     return tuple(ports)
 
 

@@ -10,17 +10,20 @@ from penstock.testing.probe import api_versions, has_brokers, speaks_kafka
 from penstock.testing.processes import (
     PORT_END,
     PORT_MIN,
+    WORKER_VARIABLE,
+    WORKERS_VARIABLE,
     Child,
     Deadline,
     ProcessFailed,
     free_port,
     free_ports,
+    own_ports,
     port_answers,
     process_tree,
     usage,
 )
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 FOREVER = "import signal; print('up', flush=True); signal.pause()"
 DEAF = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
@@ -37,6 +40,18 @@ def test_free_ports_are_distinct_and_below_the_ephemeral_range() -> None:
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert all(PORT_MIN <= port < PORT_END for port in ports)
+
+
+def test_test_workers_side_by_side_draw_from_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORKERS_VARIABLE, "3")
+    drawn: list[range] = []
+    for number in range(3):
+        monkeypatch.setenv(WORKER_VARIABLE, f"gw{number}")
+        drawn.append(own_ports())
+        assert set(free_ports(20)) <= set(drawn[-1])
+
+    assert len(set().union(*drawn)) == sum(map(len, drawn))
+    assert PORT_MIN <= min(drawn[0]) < max(drawn[-1]) < PORT_END
 
 
 def test_a_port_answers_only_while_something_listens() -> None:
