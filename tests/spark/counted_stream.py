@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FILES_PER_BATCH = 2
 LINES_PER_FILE = 40
 STARTS_MAX = 8
+RUN_SECONDS_MAX = 240
 
 
 class CountedStream:
@@ -61,7 +62,7 @@ class CountedStream:
         for _ in range(STARTS_MAX):
             query = self.start(spark, bootstrap, **options)
             try:
-                assert query.awaitTermination(120), "the query does not end"
+                assert query.awaitTermination(RUN_SECONDS_MAX), "the query does not end"
             except StreamingQueryException as failure:
                 failures.append(str(failure))
                 continue

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.spark_jars import jars, jars_folder  # noqa: E402
 
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 
 class Tried:

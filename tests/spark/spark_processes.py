@@ -16,8 +16,8 @@ from pyspark_penstock.session import spark_environment
 
 TESTS = Path(__file__).parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent
-START_SECONDS_MAX = 60.0
-DRIVER_SECONDS_MAX = 150.0
+START_SECONDS_MAX = 180.0
+DRIVER_SECONDS_MAX = 400.0
 
 
 def environment(folder: Path) -> dict[str, str]:

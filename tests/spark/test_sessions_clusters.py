@@ -26,7 +26,7 @@ def logs_with(secret: str, folder: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_client_of_a_cluster_writes_and_reads_through_the_loss_of_an_executor_and_its_secrets_stay_its_own(
     tmp_path: Path,
 ) -> None:

@@ -34,7 +34,7 @@ class Sink:
             {
                 "kafka.bootstrap.servers": bootstrap,
                 "topic": self.topic,
-                "kafka.default.api.timeout.ms": "5000",
+                "kafka.default.api.timeout.ms": "30000",
                 **options,
             }
         )
@@ -158,7 +158,7 @@ def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink
     answer = sink.link.ask(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
     assert answer.topics[0].partitions[0].error_code == 0
 
-    # Nothing here waits for longer than five seconds, and that transaction has a minute.
+    # Nothing here is tried for longer than half a minute, and that transaction has a whole one.
     sink.whole(1, "b")
 
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))

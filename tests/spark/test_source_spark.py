@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 SECRET = "hunter2-is-no-password"
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 

@@ -12,10 +12,11 @@ import pytest
 from penstock.testing.broker_process import PenstockProcess
 
 HERE = Path(__file__).parent
-SECONDS_MAX = 180
+SECONDS_MAX = 400
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(500)
 @pytest.mark.needs("spark-kafka-jars")
 def test_sparks_own_kafka_connector_works_and_a_query_moves_from_it(broker: PenstockProcess, tmp_path: Path) -> None:
     """In a process of its own: jars belong to a session from its start."""

@@ -14,7 +14,7 @@ from penstock.wire.api import api_versions, metadata
 from pyspark_penstock.link import ANSWER_BYTES_MAX, AnswerBuffer, AnswerTooLarge, BrokerLink, LinkDown, LinkSettings
 
 Answer = Callable[[int, bytes], bytes | None]
-SECONDS_MAX = 10.0
+SECONDS_MAX = 60.0
 
 
 class Scripted:
@@ -65,8 +65,8 @@ def port() -> Iterator[Callable[[Answer], Scripted]]:
         each.close()
 
 
-def settings(bootstrap: str) -> LinkSettings:
-    return LinkSettings(bootstrap=bootstrap, api_timeout_ms=200, backoff_ms=1, backoff_max_ms=5)
+def settings(bootstrap: str, api_timeout_ms: int = 60_000) -> LinkSettings:
+    return LinkSettings(bootstrap=bootstrap, api_timeout_ms=api_timeout_ms, backoff_ms=1, backoff_max_ms=5)
 
 
 def framed(payload: bytes) -> bytes:
@@ -145,7 +145,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
 
 
 def test_patience_ends_with_the_failure_and_what_was_tried() -> None:
-    link = BrokerLink(settings("127.0.0.1:1"))
+    link = BrokerLink(settings("127.0.0.1:1", api_timeout_ms=50))
     with pytest.raises(LinkDown, match=r"looking at the topics: broker 127\.0\.0\.1:1"):
         link.patiently("looking at the topics", lambda: link.topics(["orders"]))
 

@@ -72,24 +72,40 @@ def held_offsets(table: LakeTable) -> list[int]:
     """Every offset in the table's files, sorted: a row that is there twice is here twice."""
     found: list[int] = []
     for each in table.files():
-        found += pq.ParquetFile(table.store.full(each.path)).read(columns=["offset"]).column("offset").to_pylist()
+        file = pq.ParquetFile(table.store.full(each.path), filesystem=table.store.files)
+        found += file.read(columns=["offset"]).column("offset").to_pylist()
     return sorted(found)
 
 
-@pytest.fixture(params=list(TableFormat))
+PLACES = {
+    "parquet": (TableFormat.PARQUET, "{folder}/table"),
+    "delta": (TableFormat.DELTA, "{folder}/table"),
+    "iceberg": (TableFormat.ICEBERG, "{folder}/table"),
+    "parquet-at-an-address": (TableFormat.PARQUET, "file://{folder}/table"),
+    "delta-at-an-address": (TableFormat.DELTA, "file://{folder}/table"),
+    "iceberg-at-an-address": (TableFormat.ICEBERG, "file://{folder}/table"),
+    # Objects and no disk: nothing can be renamed, or lies at a path of this machine.
+    "parquet-of-objects": (TableFormat.PARQUET, "fsspec+memory://{folder}/table"),
+}
+
+
+@pytest.fixture(params=list(PLACES))
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
-    return open_table(request.param, str(tmp_path / "table"))
+    kind, where = PLACES[request.param]
+    return open_table(kind, where.format(folder=tmp_path))
 
 
-def reopened(table: LakeTable, tmp_path: Path) -> LakeTable:
-    kinds = {"ParquetTable": "parquet", "DeltaLakeTable": "delta", "IcebergTable": "iceberg"}
-    return open_table(TableFormat(kinds[type(table).__name__]), str(tmp_path / "table"))
+def reopened(table: LakeTable, request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
+    kind, where = PLACES[request.node.callspec.params["table"]]
+    return open_table(kind, where.format(folder=tmp_path))
 
 
-def test_a_commit_adds_files_the_batch_and_the_offsets_together(table: LakeTable, tmp_path: Path) -> None:
+def test_a_commit_adds_files_the_batch_and_the_offsets_together(
+    table: LakeTable, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     put(table, 0, rows(0, 10), rows(0, 5, partition=1))
     put(table, 1, rows(10, 5))
-    again = reopened(table, tmp_path)
+    again = reopened(table, request, tmp_path)
     assert again.last_batch(WRITER) == 1
     assert again.last_batch("another") is None
     assert again.offsets() == {("orders", 0): 15, ("orders", 1): 5}
@@ -125,10 +141,10 @@ def test_a_batch_that_begins_before_the_tables_end_is_refused(table: LakeTable) 
     assert held_offsets(table) == list(range(10))
 
 
-def test_a_new_field_is_added_to_the_table(table: LakeTable, tmp_path: Path) -> None:
+def test_a_new_field_is_added_to_the_table(table: LakeTable, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     put(table, 0, rows(0, 2))
     put(table, 1, rows(2, 2, value={"id": 1, "note": "new"}))
-    again: Any = reopened(table, tmp_path)
+    again: Any = reopened(table, request, tmp_path)
     names = [field.name for field in again.schema().field("value").type]
     assert names == ["id", "note"]
     assert held_offsets(again) == [0, 1, 2, 3]
