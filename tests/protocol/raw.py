@@ -17,7 +17,7 @@ from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsReq
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 EARLIEST = -2
 LATEST = -1
 

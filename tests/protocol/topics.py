@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.raw import NONE, Wire
 
-READY_SECONDS_MAX = 20.0
+READY_SECONDS_MAX = 60.0
 NAME_LENGTH_MAX = 120
 
 
