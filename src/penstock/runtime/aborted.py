@@ -36,6 +36,9 @@ class AbortedTxns:
         except OSError as error:
             raise log.directory.failed(error, f"noting an aborted transaction of {log.tp}") from error
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def between(self, start: int, end: int) -> list[AbortedTxn]:
         """Those that a reader of [start, end) has to know of."""
         return txn_index.collect(self._entries, start, end) if self._entries else []

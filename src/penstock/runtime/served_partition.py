@@ -178,9 +178,11 @@ class ServedPartition:
         aborted: list[AbortedTxn] | None = None
         records: FileSlice | bytes = b""
         if offset < end and offset >= state.log_start:
-            records = self.log.slice(offset, bytes_max, end=end, at_least_one=at_least_one) or b""
+            found = self.log.slice(offset, bytes_max, end=end, at_least_one=at_least_one)
+            records = found or b""
             if read_committed:
-                aborted = self.aborted().between(offset, end)
+                known = self.aborted()
+                aborted = known.between(offset, min(end, self.log.beyond(offset, found))) if known and found else []
         elif offset < state.log_start or offset > state.log_end:
             raise OffsetOutOfRange(
                 f"Received request for offset {offset} for partition {self.tp}, but we only have log segments from "

@@ -8,6 +8,7 @@ import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from struct import Struct
 from typing import NoReturn
 
@@ -219,6 +220,24 @@ class Log(SegmentedLog):
             at += 1
             offset = segments[at].base
         return self.slice(offset, bytes_max, end=end, at_least_one=at_least_one)
+
+    def beyond(self, offset: int, records: FileSlice) -> int:
+        """An offset that nothing in a slice from `offset` reaches: near its end where an index tells, as Kafka has it.
+
+        Ask in the turn that made the slice.
+        """
+        segments = self.segments
+        at = bisect_right(segments, offset, key=segment_base) - 1
+        if isinstance(records, ColdSlice):
+            return segments[at + 1].base if at + 1 < len(segments) else self.log_end
+        stop = records.position + len(records)
+        for segment, later in pairwise(segments[at:]):
+            if segment.file is records.file:
+                known = SegmentReader(segment).beyond(stop)
+                return later.base if known is None else known
+        head = self.head
+        known = head.offsets.beyond(stop) if head is not None and head.file is records.file else None
+        return self.log_end if head is None or known is None else head.base + known
 
     def _reader(self, segment: Segment) -> SegmentReader:
         segment.touched = True

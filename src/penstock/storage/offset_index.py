@@ -82,6 +82,11 @@ class OffsetIndex:
         at = bisect_right(self.positions, position)
         return self.positions[at - 1] if at else 0
 
+    def beyond(self, position: int) -> int | None:
+        """The last relative offset of the first batch known to start at or beyond `position`; None when none is."""
+        at = bisect_left(self.positions, position)
+        return self.offsets[at] if at < len(self.positions) else None
+
     def truncate_to_size(self, size: int) -> None:
         """Forget batches that start at or beyond `size`."""
         at = bisect_left(self.positions, size)
@@ -104,12 +109,20 @@ class OffsetIndexFile:
         self._wait = wait
 
     def floor(self, relative_offset: int) -> int:
-        return self._search(relative_offset, 0)
+        columns, at = self._search(relative_offset, 0)
+        return columns[1][at - 1] if at else 0
 
     def boundary(self, position: int) -> int:
-        return self._search(position, 1)
+        columns, at = self._search(position, 1)
+        return columns[1][at - 1] if at else 0
 
-    def _search(self, wanted: int, column: int) -> int:
+    def beyond(self, position: int) -> int | None:
+        """As `OffsetIndex.beyond`; the last entry of a page may hide one on the next, and then nothing is known."""
+        columns, at = self._search(position - 1, 1)
+        return columns[0][at] if at < len(columns[0]) else None
+
+    def _search(self, wanted: int, column: int) -> "tuple[tuple[array[int], array[int]], int]":
+        """A page as two columns, and how many of its entries are at most `wanted`; no later page has such entries."""
         low, high = 0, (self._entries + ENTRIES_PER_PAGE - 1) // ENTRIES_PER_PAGE
         # The first entry of page `low` is at most `wanted`, or there is none such.
         while high - low > 1:
@@ -121,11 +134,8 @@ class OffsetIndexFile:
                 high = middle
         first = low * ENTRIES_PER_PAGE
         count = min(ENTRIES_PER_PAGE, self._entries - first)
-        if count <= 0:
-            return 0
-        columns = decode(self._read(count * ENTRY_BYTES, first * ENTRY_BYTES))
-        at = bisect_right(columns[column], wanted)
-        return columns[1][at - 1] if at else 0
+        columns = decode(self._read(count * ENTRY_BYTES, first * ENTRY_BYTES) if count > 0 else b"")
+        return columns, bisect_right(columns[column], wanted)
 
     def _read(self, size: int, position: int) -> bytes:
         data = self._file.pread(size, position) if self._wait else self._file.pread_nowait(size, position)

@@ -4,7 +4,7 @@ from penstock.model.batch import HEADER, HEADER_BYTES, PREFIX_BYTES
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
-from penstock.storage.offset_index import OffsetIndexFile
+from penstock.storage.offset_index import OffsetIndexFile, WouldBlock
 from penstock.storage.slices import FileSlice
 from penstock.storage.walk import find
 
@@ -157,6 +157,15 @@ class SegmentReader:
         """As `find` and `slice` together, waiting for the disk. Off the loop."""
         found = self.find(offset, wait=True)
         return None if found is None else self.slice(found, bytes_max, end, at_least_one, wait=True)
+
+    def beyond(self, position: int) -> int | None:
+        """An offset that nothing before `position` reaches, where the index knows one without waiting for the disk."""
+        try:
+            index = self._index(wait=False)
+            relative = None if index is None else index.beyond(position)
+        except WouldBlock:
+            return None
+        return None if relative is None else self.base + relative
 
     def _index(self, wait: bool) -> OffsetIndexFile | None:
         return None if self.index_file is None else OffsetIndexFile(self.index_file, self.index_size, wait=wait)

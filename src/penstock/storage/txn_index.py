@@ -5,7 +5,9 @@ the time it ended, as Kafka's `.txnindex` files have them. Files are made only w
 """
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.storage.disk import Disk
@@ -22,6 +24,10 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable: int
+
+
+_last_offset = attrgetter("last_offset")
+_last_stable = attrgetter("last_stable")
 
 
 class TxnIndexDamaged(Exception):
@@ -63,6 +69,12 @@ def truncate_to(disk: Disk, path: str, offset: int) -> None:
         disk.open(path).truncate(len(kept) * ENTRY_BYTES)
 
 
-def collect(entries: Iterable[AbortedTxn], start: int, end: int) -> list[AbortedTxn]:
-    """Transactions that a reader of [start, end) has to know of."""
-    return [entry for entry in entries if entry.last_offset >= start and entry.first_offset < end]
+def collect(entries: Sequence[AbortedTxn], start: int, end: int) -> list[AbortedTxn]:
+    """Transactions that a reader of [start, end) has to know of, of entries in the order of their markers.
+
+    Nothing that was still open when a transaction ended began before the last stable offset of that moment, so nothing
+    behind the first entry whose last stable offset is at or beyond `end` is looked at.
+    """
+    first = bisect_left(entries, start, key=_last_offset)
+    last = bisect_left(entries, end, lo=first, key=_last_stable)
+    return [entry for entry in entries[first : last + 1] if entry.first_offset < end]
