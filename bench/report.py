@@ -32,7 +32,8 @@ METHOD = """## How
 - Transactions are one producer's, one after the other, over a raw connection (Produce 12, EndTxn 5, each answer
   checked; what is refused because the transaction before is not complete is sent again after a millisecond). Their
   plain counterpart sends the same batches and waits for them, without a transaction. The topic that is half aborted has
-  transactions of 2,000 records, every second one aborted; librdkafka reads it, and only what is committed is counted.
+  transactions of 2,000 records, every second one aborted; librdkafka reads it five times to a round, and only what is
+  committed is counted.
   Ids are opened over 50 raw connections, the coordinator having answered once before.
 - Spark: one session, local[2], `spark.python.unix.domain.socket.enabled`; our source on penstock and Spark's own Kafka
   connector on Apache Kafka in turn, with three warm rounds each. A batch read is `sum(length(value))` over all columns
