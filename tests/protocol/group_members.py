@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from protocol.topics import wait_until
 
-SECONDS_MAX = 40.0
+SECONDS_MAX = 100.0
 POLL_SECONDS = 0.05
 BATCH_MAX = 50
+SESSION_MS = 15_000
+"""Nobody is put out of a group because it did not get the processor for a while."""
 
 QUICK: dict[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.assignment.interval.ms": "0",
@@ -60,7 +61,10 @@ class Ownership:
 
 
 class Member:
-    """A consumer in a thread that reads, remembers, and commits what it has read, until it is stopped."""
+    """A consumer in a thread that reads, remembers, and commits what it has read, until it is stopped.
+
+    It leaves when all it has read is committed, or belongs to somebody else.
+    """
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class Member:
             **settings,
         }
         if settings.get("group.protocol") != "consumer":
-            settings = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200, **settings}
+            settings = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200, **settings}
         self.consumer = Consumer(settings)
         self.consumer.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -116,21 +120,30 @@ class Member:
         self._on_revoke(consumer, partitions)
 
     def _run(self) -> None:
+        is_behind = False
         try:
-            while not self._stopping.is_set():
+            while is_behind or not self._stopping.is_set():
                 messages = [m for m in self.consumer.consume(BATCH_MAX, POLL_SECONDS) if m.error() is None]
                 for message in messages:
                     self.seen.append((message.topic(), message.partition(), message.offset(), message.value()))
                     if self._read is not None:
                         self._read(*self.seen[-1])
-                if messages:
-                    # Refused in the middle of a rebalance: whoever has the partition next reads it again.
-                    with suppress(KafkaException):
-                        self.consumer.commit(asynchronous=False)
+                if messages or is_behind:
+                    is_behind = not self._committed()
         except BaseException as error:
             self.error = error
         finally:
             self.consumer.close()
+
+    def _committed(self) -> bool:
+        """Whether nothing is left to commit. In the middle of a rebalance a commit is refused: try again behind it."""
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as refused:
+            error = refused.args[0]
+            # A partition that was given away took its offset with it: whoever has it next reads it again.
+            return bool(error.code() == KafkaError._NO_OFFSET or error.fatal())
+        return True
 
     @property
     def values(self) -> list[bytes]:
@@ -164,19 +177,30 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 def settle(*members: Member, places: int) -> None:
-    """Wait until the members own all partitions between them, each of them its share."""
+    """Wait until the members own all partitions between them, each of them its share.
+
+    While partitions move one by one, all of them may be owned before each member has as many as it will get.
+    """
 
     def is_settled() -> bool:
         for member in members:
             if member.error is not None:
                 raise member.error
         shares = [len(member.owned) for member in members]
-        least = min(1, places // len(members))
-        return (
-            sum(shares) == places and min(shares) >= least and len(set().union(*(m.owned for m in members))) == places
-        )
+        is_even = min(shares) >= places // len(members)
+        return sum(shares) == places and is_even and len(set().union(*(m.owned for m in members))) == places
 
     wait_until(is_settled, what=f"{places} partitions with {len(members)} members", seconds_max=SECONDS_MAX)
+
+
+def await_assignment(consumer: Consumer) -> None:
+    """Poll until the consumer has partitions; what it reads meanwhile is lost."""
+
+    def has_partitions() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    wait_until(has_partitions, what="assignment", seconds_max=SECONDS_MAX)
 
 
 def await_values(values: Sequence[bytes], *members: Member) -> Counter[bytes]:
@@ -184,10 +208,22 @@ def await_values(values: Sequence[bytes], *members: Member) -> Counter[bytes]:
     missing = set(values)
 
     def is_complete() -> bool:
+        for member in members:
+            if member.error is not None:
+                raise member.error
         return missing <= set().union(*(member.values for member in members))
 
     wait_until(is_complete, what=f"{len(values)} values", seconds_max=SECONDS_MAX)
     return Counter(value for member in members for value in member.values)
+
+
+def await_commits(broker: Any, group: str, topic: str, partitions: int, *, total: int) -> None:
+    """Wait until so much is committed. Members that leave sooner leave the rest to those who come after them."""
+    wait_until(
+        lambda: sum(committed(broker, group, topic, partitions)) == total,
+        what=f"{total} committed",
+        seconds_max=SECONDS_MAX,
+    )
 
 
 def committed(broker: Any, group: str, topic: str, partitions: int) -> list[int]:

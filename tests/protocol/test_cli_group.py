@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from protocol.group_members import await_assignment
 from protocol.test_cli import PENSTOCK, Cli
-from protocol.topics import fresh_name, wait_until
+from protocol.topics import fresh_name
 
 RECORDS = 20
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,7 @@ def member(broker: Any, group: str, topic: str, **settings: Any) -> Iterator[Con
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "billing", **settings})
     consumer.subscribe([topic])
     try:
-        wait_until(
-            lambda: bool(consumer.poll(0.1) or consumer.assignment()), what="assignment", seconds_max=SECONDS_MAX
-        )
+        await_assignment(consumer)
         yield consumer
     finally:
         consumer.close()
