@@ -11,32 +11,29 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.offsets import OffsetsParser
-from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, OutputOption, PropertyOption, assignments
+from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption
 from penstock.cli.output import counted, show_done, show_json, show_rows, show_table
 from penstock.cli.pipeline_options import (
+    MASTER,
     BatchOption,
-    CatalogOption,
-    CheckpointOption,
+    CheckOption,
     CompactOption,
-    ConfOption,
     DeadLettersOption,
     DropBytesOption,
     EveryOption,
-    FormatOption,
+    FileArgument,
     FromPositionOption,
     GroupOption,
     KeepPartitionsOption,
-    LakeFormat,
-    MasterOption,
-    NameOption,
     NewTimesOption,
     OfTopicOption,
     OnceOption,
     RateOption,
+    RunOptions,
     StartOption,
     StateOption,
     TableArgument,
-    TableNameOption,
+    TableOptions,
     ToOption,
     TopicsArgument,
     ToPositionOption,
@@ -44,12 +41,12 @@ from penstock.cli.pipeline_options import (
     ValueFormat,
     ValueFormatOption,
     ValueSchemaOption,
+    takes,
 )
 from penstock.client.positions import At, AtTime, BeforeEnd, Beginning, End, Position
 from penstock.model.clock import SystemClock
 
 if TYPE_CHECKING:
-    from pyspark_penstock.lake import TableFormat
     from pyspark_penstock.pipelines.registry import PipelineState, Registry
     from pyspark_penstock.pipelines.replay_plan import Wanted
 
@@ -63,16 +60,17 @@ RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
 FILE_MARK = "@"
 
 
-MASTER = "local[*]"
 DEEP_STACKS = "-Xss4m"
 """Spark looks for Python's errors in long texts with expressions that need deep stacks, when a batch is cut short."""
 
 
 @app.command()
+@takes(table=TableOptions, how=RunOptions)
 def archive(
     topics: TopicsArgument,
     to: ToOption,
-    format_: FormatOption = LakeFormat.PARQUET,
+    table: TableOptions,
+    how: RunOptions,
     value_format: ValueFormatOption = ValueFormat.BINARY,
     value_schema: ValueSchemaOption = "",
     drop_bytes: DropBytesOption = False,
@@ -83,35 +81,25 @@ def archive(
     batch: BatchOption = 5_000_000,
     compact: CompactOption = False,
     group: GroupOption = "",
-    table_name: TableNameOption = "",
-    catalog: CatalogOption = "",
-    name: NameOption = None,
-    checkpoint: CheckpointOption = None,
-    state_dir: StateOption = None,
-    master: MasterOption = MASTER,
-    conf: ConfOption = None,
-    bootstrap: BootstrapOption = BOOTSTRAP,
-    output: OutputOption = OutputFormat.TABLE,
-    properties: PropertyOption = None,
 ) -> None:
     """Keep topics in a table, every record once.
 
     A stopped or killed archive goes on where it was, from its checkpoint or, without one, from what its table holds.
     """
-    registry = registry_at(state_dir)
+    registry = registry_at(how.state_dir)
     from penstock.cli.pipeline_run import archive_job, run_job
     from pyspark_penstock.pipelines.archive import Archive
 
-    chosen = name or "archive-" + "-".join(topics)[:80]
+    name = how.name or "archive-" + "-".join(topics)[:80]
     asked = Archive(
-        name=chosen,
-        bootstrap=bootstrap,
+        name=name,
+        bootstrap=how.bootstrap or BOOTSTRAP,
         topics=tuple(topics),
         to=to,
-        format=table_format(format_),
-        checkpoint=checkpoint or registry.checkpoint_of(chosen),
-        table_name=table_name,
-        catalog=catalog,
+        format=table.kind,
+        checkpoint=how.checkpoint or registry.checkpoint_of(name),
+        table_name=table.table_name,
+        catalog=table.catalog,
         value_format=value_format.value,
         value_schema=text_or_file(value_schema, "--value-schema"),
         keeps_bytes=not drop_bytes,
@@ -122,113 +110,84 @@ def archive(
         records_per_batch_max=batch,
         compacts=compact,
         group=group,
-        kafka=assignments(properties or (), option="-X"),
+        kafka=how.kafka,
     )
-    run_job(archive_job(asked, master, assignments(conf or (), option="--conf")), registry, output)
+    run_job(archive_job(asked, how.master or MASTER, how.spark_settings), registry, how.output)
 
 
 @app.command()
+@takes(options=TableOptions, how=RunOptions)
 def replay(
     table: TableArgument,
     to_topic: ToTopicOption,
-    format_: FormatOption = LakeFormat.PARQUET,
+    options: TableOptions,
+    how: RunOptions,
     start: FromPositionOption = "beginning",
     end: ToPositionOption = "end",
     topic: OfTopicOption = None,
     rate: RateOption = "",
     new_times: NewTimesOption = False,
     keep_partitions: KeepPartitionsOption = False,
-    table_name: TableNameOption = "",
-    catalog: CatalogOption = "",
-    name: NameOption = None,
-    checkpoint: CheckpointOption = None,
-    state_dir: StateOption = None,
-    master: MasterOption = MASTER,
-    conf: ConfOption = None,
-    bootstrap: BootstrapOption = BOOTSTRAP,
-    output: OutputOption = OutputFormat.TABLE,
-    properties: PropertyOption = None,
 ) -> None:
     """Send a table's records to a topic, each once.
 
     A replay that was stopped or killed goes on where it was; one that has ended sends nothing under the same name.
     """
-    registry = registry_at(state_dir)
+    registry = registry_at(how.state_dir)
     from penstock.cli.pipeline_run import replay_job, run_job
     from pyspark_penstock.pipelines.replay import Replay
 
-    chosen = name or f"replay-{to_topic}"[:100]
+    name = how.name or f"replay-{to_topic}"[:100]
     asked = Replay(
-        name=chosen,
-        bootstrap=bootstrap,
+        name=name,
+        bootstrap=how.bootstrap or BOOTSTRAP,
         table=table,
         to_topic=to_topic,
-        checkpoint=checkpoint or registry.checkpoint_of(chosen),
-        format=table_format(format_),
-        table_name=table_name,
-        catalog=catalog,
+        checkpoint=how.checkpoint or registry.checkpoint_of(name),
+        format=options.kind,
+        table_name=options.table_name,
+        catalog=options.catalog,
         wanted=wanted(start, end, topic or ()),
         rate=rate_of(rate),
         keeps_times=not new_times,
         keeps_partitions=keep_partitions,
-        kafka=assignments(properties or (), option="-X"),
+        kafka=how.kafka,
     )
-    run_job(replay_job(asked, master, assignments(conf or (), option="--conf")), registry, output)
+    run_job(replay_job(asked, how.master or MASTER, how.spark_settings), registry, how.output)
 
 
 @app.command()
-def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")],
-    check: Annotated[bool, typer.Option("--check", help="Look at the file, and start nothing.")] = False,
-    once: OnceOption = False,
-    name: NameOption = None,
-    checkpoint: CheckpointOption = None,
-    state_dir: StateOption = None,
-    master: Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = None,
-    conf: ConfOption = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap", "-b", envvar="PENSTOCK_BOOTSTRAP", metavar="HOST:PORT,...", help="The brokers."),
-    ] = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@takes(how=RunOptions)
+def run(file: FileArgument, how: RunOptions, check: CheckOption = False, once: OnceOption = False) -> None:
     """Run a pipeline that is declared in a file: topics, SQL or Python, windows, topics and tables."""
     need_spark()
     from dataclasses import replace
 
-    from penstock.cli.pipeline_run import Job, require_topics, run_job
+    from penstock.cli.pipeline_run import run_job, spec_job
     from pyspark_penstock.pipelines.spec import SpecError, read_spec
-    from pyspark_penstock.pipelines.spec_run import check_spec, read_options, start_pipeline
+    from pyspark_penstock.pipelines.spec_run import check_spec
 
     try:
-        spec = read_spec(file)
-        where = bootstrap or spec.bootstrap or BOOTSTRAP
-        check_spec(spec, where)
+        read = read_spec(file)
+        spec = replace(
+            read,
+            name=how.name or read.name,
+            once=once or read.once,
+            bootstrap=how.bootstrap or read.bootstrap or BOOTSTRAP,
+            master=how.master or read.master or MASTER,
+            conf={**read.conf, **how.spark_settings},
+            kafka={**read.kafka, **how.kafka},
+        )
+        check_spec(spec, spec.bootstrap)
     except SpecError as error:
         raise Failure(str(error), "docs/pipelines.md has every key") from None
-    spec = replace(spec, name=name or spec.name, once=once or spec.once)
     if check:
         facts = {"name": spec.name, "sources": len(spec.sources), "steps": len(spec.steps), "sinks": len(spec.sinks)}
-        show_done(output, f"{spec.name}: {counted(len(spec.sinks), 'sink')}, nothing wrong in {file}", facts)
+        show_done(how.output, f"{spec.name}: {counted(len(spec.sinks), 'sink')}, nothing wrong in {file}", facts)
         return
-    registry = registry_at(state_dir)
-    place = checkpoint or registry.checkpoint_of(spec.name)
-
-    def check_topics() -> None:
-        for each in spec.sources:
-            require_topics(read_options(spec, each, where))
-
-    job = Job(
-        name=spec.name,
-        kind="run",
-        what=f"{file} ({', '.join(each.name for each in spec.sinks)})",
-        checkpoint=place,
-        master=master or spec.master or MASTER,
-        conf={**spec.conf, **assignments(conf or (), option="--conf")},
-        check=check_topics,
-        start=lambda spark: start_pipeline(spark, spec, bootstrap=where, checkpoint=place),
-    )
-    run_job(job, registry, output)
+    registry = registry_at(how.state_dir)
+    place = how.checkpoint or registry.checkpoint_of(spec.name)
+    run_job(spec_job(spec, str(file), place), registry, how.output)
 
 
 # Looking at them
@@ -345,12 +304,6 @@ def rate_of(text: str) -> float:
     if found is None or float(found[1]) <= 0:
         raise typer.BadParameter(f"{text!r} is no rate such as 500/s", param_hint="--rate")
     return float(found[1])
-
-
-def table_format(chosen: LakeFormat) -> TableFormat:
-    from pyspark_penstock.lake import TableFormat
-
-    return TableFormat(chosen.value)
 
 
 def wanted(start: str, end: str, topics: Sequence[str]) -> Wanted:

@@ -1,12 +1,23 @@
-"""The options of `penstock pipeline`, each declared once."""
+"""The options of `penstock pipeline`, each declared once, and in groups those that several commands take."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, PropertyOption, assignments
+
+if TYPE_CHECKING:
+    from pyspark_penstock.lake import TableFormat
+
+MASTER = "local[*]"
 
 
 class LakeFormat(StrEnum):
@@ -40,7 +51,19 @@ StateOption = Annotated[
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", metavar="DIR|URI", help="Spark's checkpoint; in the state dir if unset.")
 ]
-MasterOption = Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help=f"Where Spark runs; {MASTER} if nothing else is said.")
+]
+BrokersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="PENSTOCK_BOOTSTRAP",
+        metavar="HOST:PORT,...",
+        help=f"Where the brokers are; {BOOTSTRAP} if nothing else is said.",
+    ),
+]
 ConfOption = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")]
 TableNameOption = Annotated[
     str, typer.Option("--table-name", metavar="NAMESPACE.TABLE", help="An Iceberg table's name in its catalog.")
@@ -78,3 +101,72 @@ NewTimesOption = Annotated[bool, typer.Option("--new-times", help="Records get t
 KeepPartitionsOption = Annotated[
     bool, typer.Option("--keep-partitions", help="To the partition a record came from, whatever its key.")
 ]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Look at the file, and start nothing.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Which table of a lake."""
+
+    format_: FormatOption = LakeFormat.PARQUET
+    table_name: TableNameOption = ""
+    catalog: CatalogOption = ""
+
+    @property
+    def kind(self) -> TableFormat:
+        from pyspark_penstock.lake import TableFormat
+
+        return TableFormat(self.format_.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a pipeline runs, whatever it does."""
+
+    name: NameOption = None
+    checkpoint: CheckpointOption = None
+    state_dir: StateOption = None
+    master: MasterOption = None
+    conf: ConfOption = None
+    bootstrap: BrokersOption = None
+    output: OutputOption = OutputFormat.TABLE
+    properties: PropertyOption = None
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        return assignments(self.conf or (), option="--conf")
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return assignments(self.properties or (), option="-X")
+
+
+Command = Callable[..., None]
+
+
+def takes(**groups: type[Any]) -> Callable[[Command], Command]:
+    """Give a command the options of some groups after its own; it gets each group as one value, by its name."""
+
+    def decorate(command: Command) -> Command:
+        own = signature(command, eval_str=True).parameters.values()
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own if each.name not in groups]
+        for group in groups.values():
+            hints = get_type_hints(group, include_extras=True)
+            parameters += [
+                Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+                for each in fields(group)
+            ]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, group in groups.items():
+                given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+            command(**given)
+
+        typed: Any = run
+        typed.__signature__ = Signature(parameters)
+        typed.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
