@@ -15,20 +15,29 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 CUSTOMERS = {"ada": ("Ada", "GB"), "bob": ("Bob", "US"), "cyd": ("Cyd", "FR"), "dee": ("Dee", "DE")}
 PRODUCTS = ("apple", "bread", "cheese", "dates", "eggs")
-TOPICS = ("orders", "customers", "orders-dead", "orders-per-minute", "top-products", "orders-enriched")
+TOPICS = (
+    "orders",
+    "customers",
+    "orders-dead",
+    "orders-per-minute",
+    "top-products",
+    "orders-enriched",
+    "orders-again",
+)
+SECONDS_MAX = 60
 
 
 def make_topics(bootstrap: str) -> None:
     """Those that are not there."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    there = admin.list_topics(timeout=10).topics
+    there = admin.list_topics(timeout=SECONDS_MAX).topics
     wanted = [
         NewTopic(name, 2, 1, config={"cleanup.policy": "compact"} if name == "customers" else {})
         for name in TOPICS
         if name not in there
     ]
     for made in admin.create_topics(wanted).values() if wanted else ():
-        made.result(10)
+        made.result(SECONDS_MAX)
 
 
 def customers() -> Iterator[tuple[bytes, bytes]]:

@@ -1,4 +1,4 @@
-"""`penstock demo` from start to Ctrl-C: it shows figures, and nothing is left of it."""
+"""`penstock demo` from start to Ctrl-C, after one that was killed: it shows figures, and nothing is left of either."""
 
 from __future__ import annotations
 
@@ -7,60 +7,97 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-from penstock.testing.processes import port_answers
+import pytest
 
-RUN = "from penstock.cli.main import run; run()"
-DEMO_SECONDS_MAX = 120.0
+from penstock.cli.demo_folder import end_processes
+from penstock.testing.processes import port_answers
+from spark.pipeline_processes import SECONDS_MAX, command, session_members, wait_until
+
+STARTED = re.compile(r"sent \d")
 FILLED = re.compile(r"windows [1-9].*table [1-9]")
 
 
-def group_members(group: int) -> list[int]:
-    """The processes of a process group that have not ended."""
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+class Demo:
+    """One demo in a session of its own, as a terminal starts it."""
+
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.errors = folder / f"errors-{len(list(folder.iterdir()))}"
+        with self.errors.open("wb") as said:
+            self.process = subprocess.Popen(
+                command("demo", "--rate", "200", "-o", "json"),
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env={**os.environ, "TMPDIR": str(temporary)},
+                start_new_session=True,
+            )
+
+    def wait_for(self, words: re.Pattern[str]) -> None:
+        def is_said() -> bool:
+            assert self.process.poll() is None, self.errors.read_text()
+            return words.search(self.errors.read_text()) is not None
+
+        wait_until(is_said, words.pattern)
+
+    def interrupt(self) -> str:
+        """Ctrl-C, which goes to the whole group as a terminal sends it; what the demo has answered."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        answered, _ = self.process.communicate(timeout=SECONDS_MAX)
+        assert self.process.returncode == 0, self.errors.read_text()
+        return answered.decode()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=SECONDS_MAX)
+        wait_until(lambda: session_members(self.process.pid) == [], "the end of a killed demo's Spark")
+
+
+def brokers_in(folder: Path) -> list[str]:
+    """The command lines of brokers whose data is in a folder."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            fields = entry.read_text().rpartition(")")[2].split()
+            line = entry.read_bytes()
         except OSError:
             continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(entry.parent.name))
+        if b"penstock.broker" in line and f"{folder}/".encode() in line:
+            found.append(line.decode(errors="replace"))
     return found
 
 
-def test_the_demo_counts_orders_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    errors = tmp_path / "errors"
-    with errors.open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, "demo", "--rate", "200", "-o", "json"],
-            stdout=subprocess.PIPE,
-            stderr=said,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + DEMO_SECONDS_MAX
+def left_in(folder: Path) -> list[str]:
+    """Without the Java that is made once for every user."""
+    return [each.name for each in folder.iterdir() if not each.name.startswith("pyspark-penstock")]
+
+
+@pytest.mark.slow
+def test_the_demo_counts_orders_and_leaves_nothing_of_itself_or_of_one_that_was_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    first = Demo(tmp_path, temporary)
     try:
-        while not FILLED.search(errors.read_text()):
-            assert process.poll() is None, errors.read_text()
-            assert time.monotonic() < deadline, errors.read_text()
-            time.sleep(0.2)
-        # Ctrl-C goes to the whole group, as a terminal sends it.
-        os.killpg(process.pid, signal.SIGINT)
-        answered, _ = process.communicate(timeout=60)
+        first.wait_for(STARTED)
+        first.kill()
+        assert len(left_in(temporary)) == 1
+        assert len(brokers_in(temporary)) == 1
+        check_demo_after_another(tmp_path, temporary)
     finally:
-        if process.poll() is None:
-            # The broker is in a group of its own: only the demo can end it.
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
-    assert process.returncode == 0, errors.read_text()
-    facts = json.loads(answered)
+        first.kill()
+        end_processes(temporary)
+
+
+def check_demo_after_another(tmp_path: Path, temporary: Path) -> None:
+    second = Demo(tmp_path, temporary)
+    try:
+        second.wait_for(FILLED)
+        facts = json.loads(second.interrupt())
+    finally:
+        second.kill()
+    assert "which a demo that was killed has left" in second.errors.read_text()
     assert facts["sent"] >= facts["windowed"] > 0
     assert facts["table_rows"] > 0
     assert not Path(facts["folder"]).exists()
     assert not port_answers(facts["port"])
-    assert group_members(process.pid) == []
-    left = [each.name for each in tmp_path.iterdir() if each != errors and not each.name.startswith("pyspark-penstock")]
-    assert left == []
+    assert brokers_in(temporary) == []
+    assert left_in(temporary) == []

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,6 +20,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.registry import QueryProgress, advanced
 from pyspark_penstock.pipelines.spec import PipelineSpec, SpecError, parse_spec, read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
+from spark.pipeline_processes import SECONDS_MAX, SHORT_LIVED_JAVA, command, environment
 from spark.topic_contents import committed, make_topic
 
 if TYPE_CHECKING:
@@ -38,7 +43,7 @@ def send(bootstrap: str, topic: str, pairs: list[tuple[bytes, bytes]]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for key, value in pairs:
         producer.produce(topic, value, key)
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def order(number: int, at: datetime, customer: str = "ada", product: str = "apple") -> tuple[bytes, bytes]:
@@ -147,6 +152,45 @@ def raw_spec() -> dict[str, Any]:
 def test_the_example_is_a_pipeline() -> None:
     spec = read_spec(EXAMPLES / "orders.toml")
     assert [each.name for each in spec.sinks] == ["minutes", "top", "enriched_orders"]
+
+
+def commands_of_the_example() -> list[list[str]]:
+    """The commands in its first comment, without what is said about them."""
+    lines = (EXAMPLES / "orders.toml").read_text().split("\n\n", 1)[0].splitlines()
+    return [shlex.split(re.split(r"\s{3,}", line[4:])[0]) for line in lines if line.startswith("#   ")]
+
+
+def run_in_terminal(arguments: list[str], shop: PenstockProcess, folder: Path) -> None:
+    done = subprocess.run(
+        [each.replace("examples/pipelines", str(EXAMPLES)) for each in arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        cwd=folder,
+        env={**os.environ, **environment(folder / "state", shop.bootstrap)},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_examples_archive_and_its_replay_run_as_they_are_written(shop: PenstockProcess, tmp_path: Path) -> None:
+    fill, run, keep, again = commands_of_the_example()
+    assert fill[-1] == "localhost:9092"
+    run_in_terminal([sys.executable, *fill[1:-1], shop.bootstrap, "300"], shop, tmp_path)
+    run_in_terminal([*command(*run[1:]), "--check"], shop, tmp_path)
+    quick = ("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}")
+    for words in (keep, again):
+        run_in_terminal([*command(*words[1:]), *quick], shop, tmp_path)
+    good = [each for each in committed(shop.bootstrap, "orders") if each.value() != b"{broken"]
+    sent_again = committed(shop.bootstrap, "orders-again")
+    assert len(good) >= 297
+    assert sorted(map(whole, sent_again)) == sorted(map(whole, good))
+    assert any((tmp_path / "archive" / "_dead_letters").rglob("*.parquet"))
+
+
+def whole(message: Any) -> tuple[bytes, bytes, int]:
+    return message.key(), message.value(), message.timestamp()[1]
 
 
 def test_sql_that_spark_refuses_is_named_by_its_key(shop: PenstockProcess, spark: SparkSession, tmp_path: Path) -> None:

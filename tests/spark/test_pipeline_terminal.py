@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,12 @@ from confluent_kafka import Producer
 from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.spec import read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
+from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, wait_until
 from spark.topic_contents import make_topic, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUN = "from penstock.cli.main import run; run()"
-SECONDS_MAX = 90.0
 SPEC = """
 [pipeline]
 name = "doubles"
@@ -40,21 +38,11 @@ topic = "{target}"
 """
 
 
-def command(state: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", RUN, "pipeline", *arguments, "--state-dir", str(state), "-o", "json"]
-
-
-def ask(state: Path, *arguments: str) -> Any:
-    done = subprocess.run(command(state, *arguments), capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def send(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(first, first + count):
         producer.produce(topic, json.dumps({"n": number}).encode())
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
@@ -64,17 +52,23 @@ def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
     file, state = tmp_path / "doubles.toml", tmp_path / "state"
     file.write_text(SPEC.format(source=source, target=target))
     send(broker.bootstrap, source, 0, 100)
-    run = command(state, "run", str(file), "-b", broker.bootstrap, "--master", "local[2]")
-    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + SECONDS_MAX
-        while not (state / "pipelines" / "doubles.json").exists() or not ask(state, "list")[0]["rows"]:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        (seen,) = ask(state, "list")
-        again = subprocess.run(run, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-        stopped = ask(state, "stop", "doubles")
-        answered, _ = process.communicate(timeout=SECONDS_MAX)
+    variables = environment(state, broker.bootstrap)
+    run = [*command("pipeline", "run", str(file), "--master", "local[2]"), "-o", "json"]
+    exported = {**os.environ, **variables}
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=exported) as process:
+
+        def listed() -> list[Any]:
+            assert process.poll() is None, "the pipeline has ended"
+            return list(ask(["pipeline", "list"], variables, tmp_path))
+
+        try:
+            wait_until(lambda: any(each["rows"] for each in listed()), "rows of a pipeline")
+            (seen,) = listed()
+            again = subprocess.run(run, capture_output=True, text=True, check=False, timeout=SECONDS_MAX, env=exported)
+            stopped = ask(["pipeline", "stop", "doubles"], variables, tmp_path)
+            answered, _ = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
     assert (seen["name"], seen["kind"], seen["status"], seen["rows"]) == ("doubles", "run", "running", 100)
     assert "runs already, as process" in again.stderr
     assert stopped == {"name": "doubles", "status": "stopped"}

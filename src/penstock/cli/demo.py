@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import ExitStack
@@ -56,9 +55,10 @@ def demo(
 ) -> None:
     """See it all at once: a broker, orders, a pipeline with Spark, live in the terminal.
 
-    Everything is made in a temporary folder and removed at the end.
+    Everything is made in a temporary folder and removed at the end; what a killed demo left, the next one removes.
     """
     need_spark()
+    from penstock.cli.demo_folder import make_folder, remove_leftovers
     from penstock.testing.broker_process import PenstockProcess
     from pyspark_penstock.pipelines.registry import Registry
     from pyspark_penstock.pipelines.running import (
@@ -72,18 +72,24 @@ def demo(
     from pyspark_penstock.pipelines.spec_run import start_pipeline
     from pyspark_penstock.session import local_session
 
+    for left in remove_leftovers():
+        note(f"removed {left}, which a demo that was killed has left")
     with ExitStack() as undo:
-        folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+        request = undo.enter_context(stopped_by_signals())
+        folder = make_folder()
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         note("starting a broker and Spark; Ctrl-C ends it all")
-        broker = undo.enter_context(PenstockProcess())
+        broker = undo.enter_context(PenstockProcess(within=folder))
         where = Connection(bootstrap=broker.bootstrap)
         for topic in (ORDERS, WINDOWS):
             Admin(where).create(topic, partitions=PARTITIONS, replicas=1, configs={})
             Admin(where).described_when_led(topic)
-        spark = local_session("penstock-demo", conf=spark_conf(folder))
+        with request.while_spark_starts():
+            spark = local_session("penstock-demo", conf=spark_conf(folder))
         undo.callback(end_session, spark)
-        request = undo.enter_context(stopped_by_signals())
+        if request.wanted:
+            note("stopped before it began; all of it is removed")
+            return
         spec = demo_spec(folder)
         queries = start_pipeline(spark, spec, bootstrap=broker.bootstrap, checkpoint=str(folder / "checkpoint"))
         shop = undo.enter_context(Shop(where, rate))

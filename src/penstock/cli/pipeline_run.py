@@ -29,7 +29,8 @@ from pyspark_penstock.pipelines.running import (
     run_to_end,
     stopped_by_signals,
 )
-from pyspark_penstock.pipelines.spec import SpecError
+from pyspark_penstock.pipelines.spec import PipelineSpec, SpecError
+from pyspark_penstock.pipelines.spec_run import read_options, start_pipeline
 from pyspark_penstock.session import local_session
 
 QUIET_CONF = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": DEEP_STACKS}
@@ -83,6 +84,23 @@ def replay_job(asked: Replay, master: str, conf: Mapping[str, str]) -> Job:
     )
 
 
+def spec_job(spec: PipelineSpec, file: str, checkpoint: str) -> Job:
+    def check() -> None:
+        for each in spec.sources:
+            require_topics(read_options(spec, each, spec.bootstrap))
+
+    return Job(
+        name=spec.name,
+        kind="run",
+        what=f"{file} ({', '.join(each.name for each in spec.sinks)})",
+        checkpoint=checkpoint,
+        master=spec.master,
+        conf=spec.conf,
+        check=check,
+        start=lambda spark: start_pipeline(spark, spec, bootstrap=spec.bootstrap, checkpoint=checkpoint),
+    )
+
+
 def require_topics(options: Mapping[str, str]) -> None:
     """Failure where the broker is away or a topic is not there."""
     Connection(bootstrap=options["kafka.bootstrap.servers"]).check()
@@ -121,16 +139,19 @@ def run_job(job: Job, registry: Registry, output: OutputFormat) -> None:
 def _run(job: Job, watch: Watch) -> PipelineState:
     note(f"starting Spark for {job.name}; Ctrl-C stops it, and the same command goes on")
     conf = {**QUIET_CONF, "spark.master": job.master, **job.conf}
-    spark = local_session(f"penstock-{job.name}", conf=conf)
-    try:
-        with stopped_by_signals() as request:
+    with stopped_by_signals() as request:
+        with request.while_spark_starts():
+            spark = local_session(f"penstock-{job.name}", conf=conf)
+        try:
+            if request.wanted:
+                return watch.end("stopped")
             queries = job.start(spark)
             last = run_to_end(queries, watch, request, on_progress=_Teller())
             if last.status == "finished" and job.finish is not None:
                 job.finish()
             return last
-    finally:
-        end_session(spark)
+        finally:
+            end_session(spark)
 
 
 class _Teller:

@@ -35,8 +35,10 @@ class PenstockProcess(BrokerChild):
         port: int | None = None,
         environment: Mapping[str, str] | None = None,
         arguments: tuple[str, ...] = (),
+        within: Path | None = None,
     ) -> None:
-        super().__init__(Path(tempfile.mkdtemp(prefix="penstock-broker-")), free_port() if port is None else port)
+        folder = Path(tempfile.mkdtemp(prefix="penstock-broker-", dir=within))
+        super().__init__(folder, free_port() if port is None else port)
         self.data = self.folder / "data" if data is None else data
         self._settings = dict(settings or {})
         self._environment = dict(environment or {})

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from penstock.model.clock import Clock, SystemClock
 from pyspark_penstock.columns import HEADERS_TYPE
+from pyspark_penstock.lake import LakeError
 from pyspark_penstock.pipelines.data_files import read_rows, read_schema
 from pyspark_penstock.pipelines.replay_plan import Plan, Slice, Wanted, slices, value_column
 from pyspark_penstock.pipelines.store import Store
@@ -139,9 +140,15 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def records(store: Store, chosen: Slice, wanted: Wanted) -> Iterator[Any]:
-    """The records of a slice as the stream's columns, in Arrow batches."""
+    """The records of a slice as the stream's columns, in Arrow batches; LakeError where their file is gone."""
     path = chosen.file.path
-    value = value_column(read_schema(store, path))
+    try:
+        value = value_column(read_schema(store, path))
+    except FileNotFoundError:
+        raise LakeError(
+            f"{store.uri(path)} is gone, and this replay was to send it: a merge of small files or a clean-up has "
+            "taken it away. What has not been sent can be replayed under another --name, with --from"
+        ) from None
     assert value is not None, f"{path} was planned without values"
     columns = ("key", value, "headers", "topic", "partition", "offset", "timestamp")
     for batch in read_rows(store, path, chosen.first, chosen.end, columns):

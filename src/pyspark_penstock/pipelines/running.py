@@ -35,15 +35,33 @@ class StopRequest:
 
     wanted: bool = False
 
+    def listen(self) -> None:
+        for number in STOPPING_SIGNALS:
+            signal.signal(number, self.on_signal)
+
+    @contextmanager
+    def while_spark_starts(self) -> Generator[None]:
+        """A Ctrl-C that comes meanwhile waits: Spark takes it for itself as it starts, and is interrupted half-made.
+
+        Spark's own processes inherit that they do not hear it, so that the batch they are at ends well.
+        """
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            self.listen()
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         self.wanted = True
 
 
 @contextmanager
 def stopped_by_signals() -> Generator[StopRequest]:
-    """SIGTERM and Ctrl-C ask for an end instead of making one. After Spark has started: it takes Ctrl-C for itself."""
+    """SIGTERM and Ctrl-C ask for an end instead of making one, from here on."""
     request = StopRequest()
-    before = {number: signal.signal(number, request.on_signal) for number in STOPPING_SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
+    request.listen()
     try:
         yield request
     finally:

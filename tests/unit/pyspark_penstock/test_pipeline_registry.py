@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ from pyspark_penstock.pipelines.registry import (
     process_started,
 )
 from pyspark_penstock.pipelines.replay_plan import Plan, Wanted, ordered, slices
-from pyspark_penstock.pipelines.running import cause_of
+from pyspark_penstock.pipelines.running import cause_of, stopped_by_signals
 from pyspark_penstock.pipelines.store import Store
 
 REPORT: dict[str, Any] = {
@@ -130,6 +131,21 @@ def test_a_checkpoint_of_other_topics_is_refused(tmp_path: Path) -> None:
     assert check_topics(store, {"orders", "more"})
     with pytest.raises(WrongCheckpoint, match="of a query that reads orders, not old"):
         check_topics(store, {"old"})
+
+
+def test_a_ctrl_c_while_spark_starts_is_a_wish_and_no_interruption() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stopped_by_signals() as request:
+        with request.while_spark_starts():
+            # As Spark does when it starts.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.raise_signal(signal.SIGINT)
+            assert not request.wanted
+        assert request.wanted
+        request.wanted = False
+        signal.raise_signal(signal.SIGTERM)
+        assert request.wanted
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # Replays

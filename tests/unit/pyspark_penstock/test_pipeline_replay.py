@@ -114,6 +114,15 @@ def test_typed_values_without_their_bytes_are_refused(tmp_path: Path) -> None:
         make_plan(table, Wanted())
 
 
+def test_a_file_that_is_gone_is_named(table: LakeTable) -> None:
+    plan = make_plan(table, Wanted())
+    gone = plan.files[0].path
+    table.store.delete(gone)
+    with pytest.raises(LakeError, match="is gone, and this replay was to send it") as refused:
+        values(plan)
+    assert gone in str(refused.value)
+
+
 class Hands:
     """A clock that is moved by hand."""
 

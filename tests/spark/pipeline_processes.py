@@ -1,0 +1,116 @@
+"""`penstock pipeline` and `penstock demo` as processes of their own: started, asked about, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.testing.processes import Child
+from pyspark_penstock.pipelines.registry import PipelineState, Registry
+
+RUN = "from penstock.cli.main import run; run()"
+SECONDS_MAX = 180.0
+POLL_SECONDS = 0.05
+SHORT_LIVED_JAVA = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A Java that lives for seconds need not learn to be fast."""
+
+
+def wait_until(is_so: Callable[[], bool], what: str, seconds_max: float = SECONDS_MAX) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {seconds_max:.0f} s: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+def command(*arguments: str) -> list[str]:
+    """As a user types it after ``penstock``."""
+    return [sys.executable, "-c", RUN, *arguments]
+
+
+def environment(state: Path, bootstrap: str = "") -> dict[str, str]:
+    """What a user has exported."""
+    return {"PENSTOCK_STATE_DIR": str(state), **({"PENSTOCK_BOOTSTRAP": bootstrap} if bootstrap else {})}
+
+
+def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: str) -> Child:
+    """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its words in a file there."""
+    chosen = [*arguments, "--name", name, "--master", "local[2]"]
+    chosen += ["--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}"]
+    return Child(
+        command("pipeline", *chosen),
+        log=folder / f"{name}.log",
+        environment=environment(folder / "state", bootstrap),
+        folder=folder,
+    )
+
+
+def known_state(folder: Path, name: str) -> PipelineState:
+    """What ``penstock pipeline status`` tells."""
+    registry = Registry(folder / "state")
+    found = registry.find(name)
+    assert found is not None, f"nothing is known of {name}"
+    return registry.judged(found)
+
+
+def wait_for_batches(child: Child, folder: Path, name: str, count: int = 1) -> None:
+    """Until this very process has told of so many batches."""
+    registry = Registry(folder / "state")
+
+    def has_told() -> bool:
+        state = registry.find(name)
+        return state is not None and state.pid == child.pid and sum(each.batches for each in state.queries) >= count
+
+    child.wait_until(has_told, what=f"batch of {name}", seconds_max=SECONDS_MAX)
+
+
+def session_members(leader: int) -> list[int]:
+    """The processes of a session that have not ended: Spark's Python workers have a process group of their own."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(entry.parent.name))
+    return found
+
+
+def kill_alone(child: Child) -> None:
+    """SIGKILL to the process that a user sees; what it has started must end by itself."""
+    child.send_signal(signal.SIGKILL)
+    child.wait(SECONDS_MAX)
+    wait_until(lambda: session_members(child.pid) == [], "the end of what a killed pipeline has started")
+    child.kill()
+
+
+def kill_all(child: Child) -> None:
+    """SIGKILL to everybody at once, as when a machine goes."""
+    for pid in session_members(child.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    child.kill()
+    wait_until(lambda: session_members(child.pid) == [], "the end of a killed session")
+
+
+def ask(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
+    """What a command answers in JSON."""
+    done = subprocess.run(
+        [*command(*arguments), "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        cwd=folder,
+        env={**os.environ, **variables},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,139 @@
+"""Archives and replays as processes that are killed, at moments nobody has chosen: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.testing.broker_process import PenstockProcess
+from pyspark_penstock.lake import TableFormat
+from pyspark_penstock.pipelines.replay import Replay, start_replay
+from spark.pipeline_processes import (
+    SECONDS_MAX,
+    kill_all,
+    kill_alone,
+    known_state,
+    start_pipeline_process,
+    wait_for_batches,
+)
+from spark.test_pipeline_archive import archive, new_archive, seen, send
+from spark.topic_contents import committed, make_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KILLS = int(os.environ.get("PENSTOCK_TEST_PIPELINE_KILLS", "0"))
+"""Of each pipeline; a few if it is not set."""
+FEW_KILLS = {TableFormat.PARQUET: 1, TableFormat.DELTA: 3, TableFormat.ICEBERG: 3}
+MOMENT_SECONDS_MAX = 1.5
+RECORDS = 2_000
+"""Before every start: more than an archive takes in until it is killed."""
+RECORDS_PER_BATCH = 40
+REPLAYED_A_SECOND = 200
+
+
+def killed(child: Any, chance: random.Random) -> None:
+    """At some moment, alone or with all it has started."""
+    time.sleep(chance.uniform(0, MOMENT_SECONDS_MAX))
+    chance.choice((kill_alone, kill_all))(child)
+
+
+def told_chance() -> random.Random:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def rows_of(kind: TableFormat, where: Path) -> list[tuple[int, int, int]]:
+    """The number, the partition and the offset of every row, as the format's own reader sees the table."""
+    columns = ["headers", "partition", "offset"]
+    if kind is TableFormat.DELTA:
+        import deltalake
+
+        found = deltalake.DeltaTable(str(where)).to_pyarrow_table(columns=columns)
+    elif kind is TableFormat.ICEBERG:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("penstock", uri=f"sqlite:///{where}/catalog.sqlite", warehouse=f"file://{where}")
+        found = catalog.load_table("penstock.archive").scan(selected_fields=tuple(columns)).to_arrow()
+    else:
+        found = ds.dataset(str(where), partitioning="hive").to_table(columns=columns)
+    return [(int(row["headers"][0]["value"]), row["partition"], row["offset"]) for row in found.to_pylist()]
+
+
+def check_rows(rows: list[tuple[int, int, int]], sent: int) -> None:
+    """Every record once."""
+    numbers = Counter(number for number, _, _ in rows)
+    lost = [number for number in range(sent) if number not in numbers]
+    doubled = [number for number, count in numbers.items() if count > 1]
+    assert not lost, f"lost {len(lost)} records: {lost[:10]}"
+    assert not doubled, f"doubled {len(doubled)} records: {doubled[:10]}"
+    places = {(partition, offset) for _, partition, offset in rows}
+    assert len(places) == len(rows) == sent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 2 * SECONDS_MAX * KILLS)
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
+) -> None:
+    chance = told_chance()
+    topic = make_topic(broker.bootstrap)
+    table = tmp_path / "table"
+    asked = ["archive", topic, "--to", str(table), "--format", kind.value]
+    asked += ["--batch", str(RECORDS_PER_BATCH), "--every", "0"]
+    sent = 0
+    for _ in range(KILLS or FEW_KILLS[kind]):
+        send(broker.bootstrap, topic, sent, RECORDS)
+        sent += RECORDS
+        child = start_pipeline_process(tmp_path, "killed", broker.bootstrap, *asked)
+        wait_for_batches(child, tmp_path, "killed")
+        killed(child, chance)
+        assert known_state(tmp_path, "killed").status == "died"
+    # The same archive, in this process's Spark, which has started already.
+    what = new_archive(broker.bootstrap, topic, tmp_path, kind)
+    archive(spark, replace(what, checkpoint=str(tmp_path / "state" / "checkpoints" / "killed")))
+    check_rows(rows_of(kind, table), sent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 2 * SECONDS_MAX * KILLS)
+@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.ICEBERG])
+def test_a_replay_that_is_killed_goes_on_and_every_record_is_sent_once_in_its_order(
+    broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
+) -> None:
+    chance = told_chance()
+    topic, again = make_topic(broker.bootstrap), make_topic(broker.bootstrap)
+    send(broker.bootstrap, topic, 0, RECORDS)
+    what = new_archive(broker.bootstrap, topic, tmp_path, kind)
+    archive(spark, what)
+    asked = ["replay", what.to, "--format", kind.value, "--to-topic", again, "--keep-partitions"]
+    for _ in range(KILLS or 1):
+        rate = ("--rate", f"{REPLAYED_A_SECOND}/s")
+        child = start_pipeline_process(tmp_path, "killed", broker.bootstrap, *asked, *rate)
+        wait_for_batches(child, tmp_path, "killed")
+        killed(child, chance)
+        if known_state(tmp_path, "killed").status == "finished":
+            break
+    replay = Replay(
+        name="killed",
+        bootstrap=broker.bootstrap,
+        table=what.to,
+        to_topic=again,
+        checkpoint=str(tmp_path / "state" / "checkpoints" / "killed"),
+        format=kind,
+        keeps_partitions=True,
+    )
+    query = start_replay(spark, replay)
+    query.awaitTermination()
+    assert query.exception() is None
+    assert seen(committed(broker.bootstrap, again)) == seen(committed(broker.bootstrap, topic))
