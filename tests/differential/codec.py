@@ -70,8 +70,7 @@ def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[s
     try:
         body, body_size = entity_reader(schema)(payload, header_size)
     except OutOfBoundValue:
-        # kio reads no times before 1970, and Kafka says "none" with -1.
-        return header.correlation_id, {"bytes": payload[header_size:].hex()}
+        body, body_size = entity_reader(_with_times_or_none(schema))(payload, header_size)
     plain = _plain(body)
     rest = payload[header_size + body_size :]
     if rest:
@@ -99,6 +98,24 @@ def _names_in(value: Plain) -> set[str]:
     if isinstance(value, list | tuple):
         return set().union(*(_names_in(item) for item in value))
     return set()
+
+
+@functools.cache
+def _with_times_or_none(schema: typing.Any) -> typing.Any:
+    """The schema, with None where a time is -1: Kafka says "none" so in fields that kio reads no such times from."""
+    fields: list[tuple[str, typing.Any, typing.Any]] = []
+    for field in dataclasses.fields(schema):
+        hint, nullable = _without_none(field.type)
+        inner = _inner(hint)
+        if dataclasses.is_dataclass(inner):
+            changed = _with_times_or_none(inner)
+            hint = tuple[changed, ...] if typing.get_origin(hint) is tuple else changed
+        nullable = nullable or field.metadata.get("kafka_type") == "datetime_i64"
+        declared = dataclasses.field(default=field.default, metadata=field.metadata)
+        fields.append((field.name, hint | None if nullable else hint, declared))
+    about = ("__type__", "__version__", "__flexible__", "__api_key__", "__header_schema__")
+    own = {name: getattr(schema, name) for name in about}
+    return dataclasses.make_dataclass(schema.__name__, fields, frozen=True, slots=True, kw_only=True, namespace=own)
 
 
 def _without_none(hint: typing.Any) -> tuple[typing.Any, bool]:

@@ -28,6 +28,15 @@ def describe_each_state(run: Run) -> None:
     run.ask("aborted", {"transactional_ids": [who.name]})
 
 
+def describe_before_the_first_transaction(run: Run) -> None:
+    who, topic = transactor(run), ledger(run)
+    run.ask("empty", {"transactional_ids": [who.name]})
+    who.wrote(topic)
+    who.end(commit=True)
+    who.init()
+    run.ask("opened again", {"transactional_ids": [who.name]})
+
+
 def describe_unknown_ones(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     who.wrote(topic)
@@ -171,8 +180,10 @@ def a_hanging_transaction(run: Run) -> None:
     run.ask("producers", describe_body(topic, 0), api="describe_producers", version=0)
 
 
+DESCRIBE = (describe_each_state, describe_before_the_first_transaction, describe_unknown_ones)
+
 SCENARIOS = (
-    *scenarios("transactions_admin", "describe_transactions", (describe_each_state, describe_unknown_ones)),
+    *scenarios("transactions_admin", "describe_transactions", DESCRIBE),
     *scenarios("transactions_admin", "list_transactions", (list_by_states,)),
     *scenarios("transactions_admin", "list_transactions", (list_by_duration,), versions=range(1, 3)),
     *scenarios("transactions_admin", "list_transactions", (list_by_pattern,), versions=range(2, 3)),
