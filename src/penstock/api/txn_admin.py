@@ -5,23 +5,104 @@ An operator who writes a marker ends a transaction in one partition that nobody 
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
+from collections import deque
 from functools import partial
+from itertools import repeat
 from typing import Any
 
-from penstock.api.group_asking import Gathering, when_committed
+from penstock.api.group_asking import when_committed
 from penstock.api.registry import Api, RequestContext
 from penstock.core.group.consumer_patterns import compiled
 from penstock.core.txn.state import STATE_BY_LABEL, TxnState
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.ids import TopicPartition
+from penstock.net.reply import Pending
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import by_topic
-from penstock.runtime.txn_markers import MarkerLog
+from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
 from penstock.wire.api import describe_transactions as describe_api
 from penstock.wire.api import list_transactions as list_api
 from penstock.wire.api import write_txn_markers as markers_api
+
+MarkerResult = markers_api.WritableTxnMarkerPartitionResult
+
+
+class MarkerWriting:
+    """A request for markers on its way: so many are written in a turn of the loop, and the answer tells of all."""
+
+    __slots__ = ("_answers", "_log", "_pending", "_to_write", "_waiting")
+
+    def __init__(self, log: MarkerLog, request: markers_api.Request) -> None:
+        self._log = log
+        self._to_write: deque[tuple[markers_api.WritableTxnMarker, TopicPartition, MarkerResult]] = deque()
+        self._answers: list[markers_api.WritableTxnMarkerResult] = []
+        self._waiting = 0
+        """Markers that are written and not committed."""
+        self._pending: Pending | None = None
+        for marker in request.markers:
+            topics: list[markers_api.WritableTxnMarkerTopicResult] = []
+            for topic in marker.topics:
+                results = [MarkerResult(partition_index=index) for index in topic.partition_indexes]
+                places = [TopicPartition(topic.name, index) for index in topic.partition_indexes]
+                self._to_write.extend(zip(repeat(marker), places, results, strict=False))
+                topics.append(markers_api.WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+            self._answers.append(markers_api.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+
+    def begin(self) -> markers_api.Response | Pending:
+        """Write the first; the answer, or what it will be in. Whoever leaves does not undo what was asked for."""
+        self._write_some()
+        if self._is_done:
+            return self._response()
+        self._pending = Pending()
+        return self._pending
+
+    @property
+    def _is_done(self) -> bool:
+        return not self._to_write and not self._waiting
+
+    def _response(self) -> markers_api.Response:
+        return markers_api.Response(markers=self._answers)
+
+    def _write_some(self) -> None:
+        for _ in range(min(MARKERS_PER_TURN_MAX, len(self._to_write))):
+            self._write(*self._to_write.popleft())
+        if self._to_write:
+            get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._write_some()
+        self._finish()
+
+    def _write(self, marker: markers_api.WritableTxnMarker, tp: TopicPartition, result: MarkerResult) -> None:
+        try:
+            wait = self._log.write(
+                tp,
+                producer_id=marker.producer_id,
+                epoch=marker.producer_epoch,
+                commit=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+            )
+        except BrokerError as error:
+            result.error_code = error.code
+            return
+        if wait is not None:
+            self._waiting += 1
+            wait.add_done_callback(partial(self._settled, result))
+
+    def _settled(self, result: MarkerResult, done: Future[None]) -> None:
+        """A marker that is written counts when it is committed."""
+        self._waiting -= 1
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            result.error_code, _ = wire_error(error)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._is_done and self._pending is not None:
+            self._pending.resolve(self._response())
 
 
 class TxnAdmin:
@@ -41,50 +122,7 @@ class TxnAdmin:
     # Markers
 
     def write_markers(self, context: RequestContext, request: markers_api.Request) -> Any:
-        answers: list[markers_api.WritableTxnMarkerResult] = []
-        waits: list[tuple[markers_api.WritableTxnMarkerPartitionResult, Future[None]]] = []
-        for marker in request.markers:
-            topics: list[markers_api.WritableTxnMarkerTopicResult] = []
-            for topic in marker.topics:
-                results: list[markers_api.WritableTxnMarkerPartitionResult] = []
-                for index in topic.partition_indexes:
-                    result = markers_api.WritableTxnMarkerPartitionResult(partition_index=index)
-                    results.append(result)
-                    wait = self._write(marker, TopicPartition(topic.name, index), result)
-                    if wait is not None:
-                        waits.append((result, wait))
-                topics.append(markers_api.WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
-            answers.append(markers_api.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
-        gathering = Gathering(len(waits), lambda: markers_api.Response(markers=answers))
-
-        def settled(result: markers_api.WritableTxnMarkerPartitionResult, done: Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if error is not None:
-                result.error_code, _ = wire_error(error)
-            gathering.arrived()
-
-        for result, wait in waits:
-            wait.add_done_callback(partial(settled, result))
-        return gathering.outcome()
-
-    def _write(
-        self,
-        marker: markers_api.WritableTxnMarker,
-        tp: TopicPartition,
-        result: markers_api.WritableTxnMarkerPartitionResult,
-    ) -> Future[None] | None:
-        try:
-            return self._markers.write(
-                tp,
-                producer_id=marker.producer_id,
-                epoch=marker.producer_epoch,
-                commit=marker.transaction_result,
-                coordinator_epoch=marker.coordinator_epoch,
-                transaction_version=marker.transaction_version,
-            )
-        except BrokerError as error:
-            result.error_code = error.code
-            return None
+        return MarkerWriting(self._markers, request).begin()
 
     # Showing
 

@@ -26,13 +26,10 @@ from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Si
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
 from penstock.runtime.txn_journal import encode_event
-from penstock.runtime.txn_markers import MarkerLog
+from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
 
 MARKER_RETRY_MS = 100
 """When a partition that could not be told is told again."""
-
-MARKERS_PER_TURN_MAX = 100
-"""Markers written before the loop looks after everybody else."""
 
 REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 """A partition that knows more of the producer than the marker does needs it no longer."""

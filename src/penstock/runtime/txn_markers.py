@@ -14,6 +14,9 @@ from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Appended
 from penstock.wire.records import build_marker
 
+MARKERS_PER_TURN_MAX = 100
+"""Markers written for one request before the loop looks after everybody else."""
+
 
 class MarkerLog:
     """Where markers are written."""

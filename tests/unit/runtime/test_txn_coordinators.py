@@ -8,6 +8,7 @@ import pytest
 from tests.unit.runtime.group_rig import TURNS_MAX, Groups, offsets_topic
 from tests.unit.runtime.rig import NOW_MS, topic
 
+from penstock.api.txn_admin import MarkerWriting
 from penstock.core.group.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
 from penstock.core.step import Reply
 from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
@@ -21,10 +22,12 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TopicPartition
+from penstock.net.reply import Pending
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import encode_event
 from penstock.runtime.txn_markers import MarkerLog
 from penstock.testing.mem_disk import MemDisk
+from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.records import COMMIT_MARKER, RecordBatchBuilder, decode_records, parse_marker
 
 STATE = "__transaction_state"
@@ -275,6 +278,31 @@ def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: py
         assert again.state() is TxnState.COMPLETE_COMMIT
         # The first is told twice, since nobody wrote down that it knew; that changes nothing for its readers.
         assert set(again.outcomes()) == set(again.outcomes(second)) == {True}
+
+    asyncio.run(act())
+
+
+def test_many_markers_of_one_request_leave_the_loop_room_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        monkeypatch.setattr("penstock.api.txn_admin.MARKERS_PER_TURN_MAX", 1)
+        world = Transactions()
+        second, answers = TopicPartition("orders", 1), list[markers_api.Response]()
+        asked = markers_api.WritableTxnMarker(
+            producer_id=PRODUCER_ID,
+            topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=[0, 1, 9])],
+        )
+
+        answer = MarkerWriting(world.markers, markers_api.Request(markers=[asked])).begin()
+
+        assert isinstance(answer, Pending)
+        answer.deliver_to(answers.append)
+        assert (world.outcomes(), world.outcomes(second), answers) == ([False], [], [])
+        await asyncio.sleep(0)
+        assert (world.outcomes(second), answers) == ([False], [])
+        await asyncio.sleep(0)
+        (told,) = answers[0].markers[0].topics[0:1]
+        codes = [(result.partition_index, result.error_code) for result in told.partitions]
+        assert codes == [(0, 0), (1, 0), (9, UnknownTopicOrPartition.code)]
 
     asyncio.run(act())
 
