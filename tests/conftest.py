@@ -46,6 +46,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PenstockProcess]:
-    """One broker with default settings for all tests of a module; tests keep apart by their topics."""
-    with PenstockProcess() as process:
+    """One broker for all tests of a module, which keep apart by their topics; no record is too old for it.
+
+    With the default retention, records with times of years ago would go whenever the broker next looks for such.
+    """
+    with PenstockProcess(settings={"log.retention.ms": "-1"}) as process:
         yield process

@@ -38,7 +38,7 @@ def make_topic(request: pytest.FixtureRequest, broker: object) -> MakeTopic:
 
 @pytest.fixture
 def topic(make_topic: MakeTopic) -> str:
-    """An empty topic with one partition and default settings."""
+    """An empty topic with one partition and default settings: records of years ago do not stay in it."""
     return make_topic()
 
 

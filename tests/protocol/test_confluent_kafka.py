@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -125,7 +125,8 @@ def test_an_idempotent_producer_delivers_in_order(broker: Any, topic: str) -> No
     assert [message.value() for message in read(broker, topic)] == values
 
 
-def test_keys_headers_timestamps_and_tombstones_round_trip(broker: Any, topic: str) -> None:
+def test_keys_headers_timestamps_and_tombstones_round_trip(broker: Any, make_topic: Any) -> None:
+    topic = make_topic(retention_ms="-1")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     headers = [("trace", b"\x00\xff"), ("empty", b""), ("null", None), ("trace", b"again")]
 
@@ -160,7 +161,8 @@ def test_a_consumer_seeks_back_and_forth(broker: Any, topic: str) -> None:
         assert [message.offset() for message in read_to_end(consumer)] == list(range(10, 50))
 
 
-def test_offsets_are_found_by_time(broker: Any, topic: str) -> None:
+def test_offsets_are_found_by_time(broker: Any, make_topic: Any) -> None:
+    topic = make_topic(retention_ms="-1")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     for number in range(10):
         producer.produce(topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000 + number * 1000)
@@ -212,6 +214,8 @@ def test_a_consumer_reads_many_partitions_at_once(broker: Any, make_topic: Any) 
         received: dict[int, list[int]] = {partition: [] for partition in range(12)}
         while sum(map(len, received.values())) < 1200:
             message = consumer.poll(TIMEOUT)
+            assert message is not None, f"silence after {received}"
+            assert message.error() is None, message.error()
             received[message.partition()].append(int(message.value()))
     finally:
         consumer.close()

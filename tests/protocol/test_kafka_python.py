@@ -22,7 +22,7 @@ from kafka.errors import (
 
 from protocol.topics import fresh_name, wait_until
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -96,7 +96,8 @@ def test_every_kind_of_acknowledgement_delivers(broker: Any, topic: str, acks: A
         assert [record.value for record in take(reader, 3)] == [b"a", b"b", b"c"]
 
 
-def test_keys_headers_and_timestamps_round_trip(broker: Any, topic: str) -> None:
+def test_keys_headers_and_timestamps_round_trip(broker: Any, make_topic: Any) -> None:
+    topic = make_topic(retention_ms="-1")
     headers = [("trace", b"\x00\xff"), ("empty", b"")]
     with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
         producer.send(topic, key=b"k", value=b"v", headers=headers, partition=0, timestamp_ms=1_700_000_000_123)
@@ -108,7 +109,8 @@ def test_keys_headers_and_timestamps_round_trip(broker: Any, topic: str) -> None
     assert (tombstone.key, tombstone.value) == (b"gone", None)
 
 
-def test_a_consumer_seeks_by_offset_time_and_to_both_ends(broker: Any, topic: str) -> None:
+def test_a_consumer_seeks_by_offset_time_and_to_both_ends(broker: Any, make_topic: Any) -> None:
+    topic = make_topic(retention_ms="-1")
     partition = TopicPartition(topic, 0)
     with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
         for number in range(10):
