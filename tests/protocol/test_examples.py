@@ -13,7 +13,7 @@ import pytest
 from penstock.testing.apache_kafka import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TIMEOUT = 60.0
+TIMEOUT = 150.0
 
 
 def run(command: list[str], **environment: str) -> str:

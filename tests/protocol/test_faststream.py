@@ -13,7 +13,7 @@ from faststream.confluent import KafkaBroker as ConfluentBroker
 from faststream.kafka import KafkaBroker as AioBroker
 from faststream.kafka import TopicPartition
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @pytest.mark.parametrize("publisher_class", [ConfluentBroker, AioBroker], ids=["confluent", "aiokafka"])

@@ -16,7 +16,7 @@ import pytest
 from penstock.testing.apache_kafka import tool_command
 from protocol.topics import fresh_name
 
-TIMEOUT = 60.0
+TIMEOUT = 150.0
 TOOLS = "org.apache.kafka.tools"
 pytestmark = pytest.mark.needs("kafka-jars")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 pytestmark = pytest.mark.needs("kcat")
 
 
 def kcat(broker: Any, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = ["kcat", "-b", broker.bootstrap, "-m", "20", *arguments]
+    command = ["kcat", "-b", broker.bootstrap, "-m", "50", *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout

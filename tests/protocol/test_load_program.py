@@ -72,14 +72,14 @@ def test_one_record_requests_are_answered_in_order_and_stored(
     broker: PenstockProcess, topic: str, connections: int, in_flight: int
 ) -> None:
     counts = ("--connections", str(connections), "--in-flight", str(in_flight))
-    sent = run_client("requests", broker.bootstrap, topic, *counts, "--seconds", "0.3", "--size", "100")
+    sent = run_client("requests", broker.bootstrap, topic, *counts, "--seconds", "1", "--size", "100")
     read = run_client("consume", broker.bootstrap, topic, "--messages", f"{sent['messages']:.0f}")
     assert read["messages"] == sent["messages"]
 
 
 def test_a_request_to_a_topic_that_is_missing_is_refused_by_its_code(broker: PenstockProcess) -> None:
     with pytest.raises(LoadFailed, match="refused with error code 3"):
-        run_client("requests", broker.bootstrap, f"missing-{uuid.uuid4()}", "--seconds", "0.3")
+        run_client("requests", broker.bootstrap, f"missing-{uuid.uuid4()}", "--seconds", "1")
 
 
 @pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (4, 16)])
@@ -90,7 +90,7 @@ def test_commits_are_answered_in_order_and_kept(
     asyncio.run(await_coordinators(broker.bootstrap, groups))
     counts = ("--connections", str(connections), "--in-flight", str(in_flight))
 
-    sent = run_client("commits", broker.bootstrap, topic, *counts, "--seconds", "0.3")
+    sent = run_client("commits", broker.bootstrap, topic, *counts, "--seconds", "1")
 
     kept = [committed(broker, group, topic, 1)[0] for group in groups]
     assert sum(offset + 1 for offset in kept) == sent["messages"]

@@ -15,7 +15,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 
 from protocol.topics import fresh_name
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

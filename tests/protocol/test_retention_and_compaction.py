@@ -18,7 +18,7 @@ from protocol.under_test import external_bootstrap, new_broker
 
 MEGABYTE = 1 << 20
 DAY_MS = 86_400_000
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 OFTEN = {
     "log.retention.check.interval.ms": "50",
     "log.cleaner.backoff.ms": "50",
