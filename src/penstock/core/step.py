@@ -100,3 +100,8 @@ class Step:
 
 
 NOTHING = Step()
+
+
+def failed(ticket: Ticket, error: BrokerError) -> Step:
+    """Nothing but the failure of a request."""
+    return Step(answers=(Answer(ticket, error),))

@@ -8,6 +8,7 @@ from asyncio import get_running_loop
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 
+from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import CommitOffsets, GroupCommand
 from penstock.core.group.events import OffsetStaged, TxnOffsetsDecided
 from penstock.core.group.shard import GroupShard
@@ -74,6 +75,10 @@ class GroupCoordinator(Coordinator[GroupShard]):
         elif self._phase is Phase.SERVING:
             self.settle()
             self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker has other settings than when the shard was made."""
+        self._shard.reconfigure(config)
 
     def decided(self, producer_id: int, *, commit: bool, end: int) -> None:
         """A marker that ends at `end` is in the log: the offsets of a producer's transaction count from now on, or not.

@@ -87,3 +87,8 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         if names:
             for shard in list(self._shards.values()):
                 shard.on_topics(names)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's settings changed: groups that are here already follow them too."""
+        for shard in self._shards.values():
+            shard.reconfigure(config)

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
 from tests.unit.runtime.rig import batch, topic
 
+from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.observe.groups import GroupSource
@@ -236,6 +237,18 @@ def test_another_broker_that_leads_a_partition_coordinates_its_groups() -> None:
         assert coordinator.ended
         with pytest.raises(NotCoordinator):
             groups.of()
+
+    with_groups(act)
+
+
+def test_groups_that_are_loaded_follow_the_brokers_settings() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.member()
+        changed = BrokerConfig(group_consumer_assignment_interval_ms=7)
+
+        groups.coordinators.reconfigure(changed)
+
+        assert groups.of().shard().config is changed
 
     with_groups(act)
 

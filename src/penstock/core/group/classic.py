@@ -190,7 +190,7 @@ class ClassicGroup(Generations):
         """Give every member a whole session from now. A group too large for new limits has to form anew."""
         for member in self.roster:
             self._extend(member, member.session_timeout_ms, draft)
-        if len(self.roster) > self._config.group_max_size:
+        if len(self.roster) > self.config.group_max_size:
             self._prepare_rebalance(draft)
 
     def adopted(self, draft: Draft, *, rebalance: bool) -> None:
@@ -330,8 +330,8 @@ class ClassicGroup(Generations):
         member = self.roster.get(member_id)
         if self.state is PREPARING:
             waits = member is not None and member.join_ticket is not None
-            return waits or self.roster.waiting_to_join < self._config.group_max_size
-        return member is not None or len(self.roster) < self._config.group_max_size
+            return waits or self.roster.waiting_to_join < self.config.group_max_size
+        return member is not None or len(self.roster) < self.config.group_max_size
 
     def _accepts(self, protocol_type: str, protocols: Protocols) -> bool:
         if self.state is EMPTY:

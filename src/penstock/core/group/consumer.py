@@ -80,7 +80,7 @@ class ConsumerGroup(ClassicMembers):
         """A member joins, stays or leaves. The caller found or made the group; failures are answers."""
         draft = Draft(now_ms)
         try:
-            error = refusal(command, self._config)
+            error = refusal(command, self.config)
             if error is not None:
                 raise error
             if command.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
@@ -195,7 +195,7 @@ class ConsumerGroup(ClassicMembers):
         """Remember a target, for the members that are still here. Those who came since get theirs with the next."""
         state = self.state
         self._computing_until_ms = 0
-        retry_ms = draft.now_ms + self._config.group_consumer_assignment_interval_ms
+        retry_ms = draft.now_ms + self._assignment_interval_ms
         if done.fault is not None:
             draft.wake_at(self._timer(Alarm.ASSIGN), retry_ms)
             return
@@ -370,7 +370,7 @@ class ConsumerGroup(ClassicMembers):
             state=self.state_name,
             group_epoch=state.epoch.epoch,
             assignment_epoch=state.assignment.epoch,
-            assignor=preferred_assignor(state.assignors, self._config.group_consumer_assignors),
+            assignor=preferred_assignor(state.assignors, self.config.group_consumer_assignors),
             members=tuple(map(self._described, state.members.values())),
         )
 

@@ -76,7 +76,7 @@ class ClassicMembers(Membership):
             )
 
     def _check_room(self, member_id: str) -> None:
-        size_max = self._config.group_consumer_max_size
+        size_max = self.config.group_consumer_max_size
         if len(self.state.members) >= size_max and member_id not in self.state.members:
             raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {size_max} members.")
 
@@ -180,7 +180,7 @@ class ClassicMembers(Membership):
         return (
             not replaced.classic
             and self.state.classic_count == len(self.state.members) - 1
-            and len(self.state.members) <= self._config.group_max_size
+            and len(self.state.members) <= self.config.group_max_size
             and self._policy.downgrades
         )
 

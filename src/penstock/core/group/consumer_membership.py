@@ -120,7 +120,7 @@ class Membership:
     ) -> None:
         self.group = group
         self.state = ConsumerState(group)
-        self._config = config
+        self.config = config
         self._topics = topics
         self._choose_member_id = choose_member_id
         self._overrides = overrides
@@ -141,11 +141,15 @@ class Membership:
 
     @property
     def _session_timeout_ms(self) -> int:
-        return self._setting("consumer.session.timeout.ms", self._config.group_consumer_session_timeout_ms)
+        return self._setting("consumer.session.timeout.ms", self.config.group_consumer_session_timeout_ms)
 
     @property
     def _heartbeat_interval_ms(self) -> int:
-        return self._setting("consumer.heartbeat.interval.ms", self._config.group_consumer_heartbeat_interval_ms)
+        return self._setting("consumer.heartbeat.interval.ms", self.config.group_consumer_heartbeat_interval_ms)
+
+    @property
+    def _assignment_interval_ms(self) -> int:
+        return self._setting("consumer.assignment.interval.ms", self.config.group_consumer_assignment_interval_ms)
 
     def _pace_ms(self, epoch: int, now_ms: int) -> int:
         """When a member is to beat again: sooner than usual while the group is on its way to a new target.
@@ -165,16 +169,14 @@ class Membership:
 
     @property
     def _policy(self) -> MigrationPolicy:
-        return MigrationPolicy.named(self._config.group_consumer_migration_policy)
+        return MigrationPolicy.named(self.config.group_consumer_migration_policy)
 
     def _timer(self, alarm: Alarm, member_id: str = "") -> ConsumerTimer:
         return ConsumerTimer(self.group, alarm, member_id)
 
     def _assignable_ms(self, now_ms: int) -> int:
         """When the next target may be computed."""
-        interval_ms = self._setting(
-            "consumer.assignment.interval.ms", self._config.group_consumer_assignment_interval_ms
-        )
+        interval_ms = self._assignment_interval_ms
         computed_ms = self.state.assignment.computed_ms
         return now_ms if not computed_ms or not interval_ms else max(now_ms, computed_ms + interval_ms)
 
@@ -293,7 +295,7 @@ class Membership:
         votes = dict(state.assignors)
         count(votes, [member.metadata.assignor for member in change.removed if member.metadata.assignor], -1)
         count(votes, [after.metadata.assignor] if after.metadata.assignor else [], 1)
-        assignor = preferred_assignor(votes, self._config.group_consumer_assignors)
+        assignor = preferred_assignor(votes, self.config.group_consumer_assignors)
         plan = plan_target(state, members, epoch, assignor, self._topics, inherited=inherited)
         done = self._assign(plan, draft)
         if done is None:
@@ -309,7 +311,7 @@ class Membership:
         if draft.now_ms < due_ms:
             draft.wake_at(self._timer(Alarm.ASSIGN), due_ms)
             return
-        assignor = preferred_assignor(state.assignors, self._config.group_consumer_assignors)
+        assignor = preferred_assignor(state.assignors, self.config.group_consumer_assignors)
         epoch = state.epoch.epoch
         plan = plan_target(state, state.members, epoch, assignor, self._topics, inherited=NO_INHERITANCE)
         self._assign(plan, draft)
@@ -397,7 +399,7 @@ class Membership:
 
     def _may_downgrade(self, staying: list[Member]) -> bool:
         return (
-            0 < len(staying) <= self._config.group_max_size
+            0 < len(staying) <= self.config.group_max_size
             and all(member.classic for member in staying)
             and self._policy.downgrades
         )

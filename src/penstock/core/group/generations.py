@@ -54,13 +54,13 @@ class Generations:
     """A group's state and members, and what moves it from one generation to the next."""
 
     __slots__ = (
-        "_config",
         "_initial",
         "_initial_left_ms",
         "_joined_meanwhile",
         "_pending",
         "_replaced",
         "_unsynced",
+        "config",
         "generation",
         "name",
         "protocol",
@@ -73,7 +73,7 @@ class Generations:
 
     def __init__(self, name: str, config: BrokerConfig, *, state_ms: int) -> None:
         self.name = name
-        self._config = config
+        self.config = config
         self.state = EMPTY
         self.state_ms = state_ms
         self.generation = 0
@@ -171,7 +171,7 @@ class Generations:
         self._initial = self.state is EMPTY
         self._enter(PREPARING, draft)
         if self._initial:
-            delay_ms = self._config.group_initial_rebalance_delay_ms
+            delay_ms = self.config.group_initial_rebalance_delay_ms
             self._joined_meanwhile = False
             self._initial_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
@@ -201,7 +201,7 @@ class Generations:
         if self.state is not PREPARING:
             return
         if self._initial and self._joined_meanwhile and self._initial_left_ms > 0:
-            delay_ms = min(self._config.group_initial_rebalance_delay_ms, self._initial_left_ms)
+            delay_ms = min(self.config.group_initial_rebalance_delay_ms, self._initial_left_ms)
             self._joined_meanwhile = False
             self._initial_left_ms -= delay_ms
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)

@@ -49,7 +49,7 @@ from penstock.core.group.generations import JoinDeadline, SessionEnd, SyncDeadli
 from penstock.core.group.offsets import OffsetBook
 from penstock.core.group.sweep import RetentionCheck, RetentionSweep
 from penstock.core.group.topics import TopicsView
-from penstock.core.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket
+from penstock.core.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket, failed
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupIdNotFound,
@@ -198,6 +198,13 @@ class GroupShard:
             if isinstance(group, ConsumerGroup):
                 draft.add(group.on_topics(names, now_ms))
         return draft.step()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker has other settings: they hold from the next command or timer on."""
+        self.config = config
+        for group in self._groups.values():
+            if group is not None:
+                group.config = config
 
     # Facts
 
@@ -491,7 +498,3 @@ class GroupShard:
 
     def _new_consumer(self, name: str) -> ConsumerGroup:
         return ConsumerGroup(name, self.config, self._topics, self._choose_member_id, self._overrides)
-
-
-def failed(ticket: Ticket, error: BrokerError) -> Step:
-    return Step(answers=(Answer(ticket, error),))

@@ -2,6 +2,7 @@
 
 from tests.unit.core.group.consumer_rig import Rig, Topics, assigned
 
+from penstock.config.broker import BrokerConfig
 from penstock.core.group.consumer_membership import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
 
 # Targets take their time
@@ -32,6 +33,16 @@ def test_a_groups_own_settings_come_before_the_brokers() -> None:
     rig.pass_ms(HURRY_MS)
     assert rig.beat("m1", 2).heartbeat_interval_ms == 7000
     assert rig.now_ms + 50_000 in rig.timers.values()
+
+
+def test_groups_follow_the_brokers_settings_while_they_live() -> None:
+    rig = Rig(assignment_interval_ms=600_000)
+    rig.join("m1", "a")
+    assert assigned(rig.join("m2", "a")) == set()
+
+    rig.shard.reconfigure(BrokerConfig(group_consumer_assignment_interval_ms=1_000))
+    rig.pass_ms(1_000)
+    assert rig.beat("m2", 2).member_epoch == 3
 
 
 def test_members_beat_sooner_while_their_group_changes() -> None:
