@@ -114,7 +114,11 @@ class Coordinators:
         topic = self._image.topics.get(GROUP_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC)
         if topic is None:
             raise CoordinatorNotAvailable()
-        return topic.partitions[coordinators.partition_of(key)].leader
+        partition = coordinators.partition_of(key)
+        leader = topic.partitions[partition].leader
+        if leader == self._config.current.broker_id and not coordinators.can_keep(partition):
+            raise CoordinatorNotAvailable()
+        return leader
 
     def _place(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
         broker = self._image.brokers.get(broker_id)

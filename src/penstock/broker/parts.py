@@ -29,6 +29,7 @@ from penstock.runtime.timers import Timers
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_markers import MarkerLog
 from penstock.runtime.wakes import Wakes
+from penstock.storage.directories import LogDirectory
 from penstock.storage.store import LogStore
 
 
@@ -80,6 +81,14 @@ class Parts:
         ground.catalog.listen(self.groups.follow)
         ground.catalog.listen(self.transactions.follow)
         ground.live.listen(lambda _, after: self.hosts.reconfigure_all(after))
+        ground.live.listen(lambda _, after: self.groups.reconfigure(after))
+
+    def went_offline(self, directory: LogDirectory) -> None:
+        """Serve nobody from a log directory that failed."""
+        self.hosts.went_offline(directory)
+        # Not at once: it may be a coordinator's own write that has just failed.
+        self.loop.call_soon(self.groups.let_go)
+        self.loop.call_soon(self.transactions.let_go)
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return self.maintenance.run(), self.moving.run(), self.groups.run(), self.transactions.run()

@@ -38,7 +38,6 @@ from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
 from penstock.runtime.group_lag import GroupLag
-from penstock.runtime.hosts import Hosts
 from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -81,11 +80,11 @@ class Broker:
             traffic=TopicTraffic(),
             storage_counters=StorageCounters(),
         )
-        self._hosts: Hosts | None = None
+        self._parts: Parts | None = None
 
     def _went_offline(self, directory: LogDirectory) -> None:
-        if self._hosts is not None:
-            self._hosts.went_offline(directory)
+        if self._parts is not None:
+            self._parts.went_offline(directory)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Bind, load, serve; return when `stop` is set and everything is closed."""
@@ -185,7 +184,7 @@ class Broker:
     async def _run(self, listeners: list[Listener], stop: asyncio.Event) -> None:
         parts = make_parts(self._ground, self._controller)
         # Known before it begins: a disk that fails meanwhile takes its partitions along.
-        self._hosts = parts.hosts
+        self._parts = parts
         parts.begin()
         self._ground.catalog.listen(self._follow_traffic)
         self._ground.catalog.listen(self._follow_quotas)

@@ -126,7 +126,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
             return shard
         if partition in self._queued:
             raise CoordinatorLoadInProgress()
-        if not self._leads(partition):
+        if not self._leads(partition) or not self.can_keep(partition):
             raise NotCoordinator()
         if self._has_records(partition):
             self._queue(partition)
@@ -140,6 +140,13 @@ class CoordinatorSet(ABC, Generic[C, R]):
         if topic is None or not 0 <= partition < len(topic.partitions):
             return False
         return topic.partitions[partition].leader == self._config().broker_id
+
+    def can_keep(self, partition: int) -> bool:
+        """Whether the log of a partition that this broker leads is within reach: its directory may have failed."""
+        try:
+            return self._hosts.get(self._topic, partition).gone is None
+        except BrokerError:
+            return False
 
     def _has_records(self, partition: int) -> bool:
         log = self._logs.get(TopicPartition(self._topic, partition))
@@ -200,6 +207,11 @@ class CoordinatorSet(ABC, Generic[C, R]):
             elif partition not in self._shards and self._has_records(partition):
                 self._queue(partition)
 
+    def let_go(self) -> None:
+        """End what is in a directory that failed: whoever waits there learns it now. Everybody else is left alone."""
+        for partition in [partition for partition, shard in self._shards.items() if shard.lost]:
+            self._end(partition)
+
     def _end(self, partition: int) -> None:
         shard = self._shards.pop(partition, None)
         if shard is not None:
@@ -234,11 +246,14 @@ class CoordinatorSet(ABC, Generic[C, R]):
         except (BrokerError, OSError) as error:
             self._log.error("coordinator_not_loaded", topic=self._topic, partition=partition, reason=str(error))
             self._end(partition)
-            self._timers.after_ms(LOAD_AGAIN_MS, lambda: self._load_again(partition))
-            return
-        if self._shards.get(partition) is not shard or shard.ended:
+            if self.can_keep(partition):
+                self._timers.after_ms(LOAD_AGAIN_MS, lambda: self._load_again(partition))
+            else:
+                self._queued.discard(partition)
             return
         self._queued.discard(partition)
+        if self._shards.get(partition) is not shard or shard.ended:
+            return
         shard.loaded()
         self.after_load(shard, reader)
         self._log.info(

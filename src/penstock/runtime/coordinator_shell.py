@@ -135,6 +135,11 @@ class Coordinator(ABC, Generic[S]):
         return self._phase is Phase.ENDED
 
     @property
+    def lost(self) -> bool:
+        """Whether the log is out of reach until the broker starts again."""
+        return self._host.gone is not None
+
+    @property
     def waiting(self) -> int:
         """Requests that have no answer yet."""
         return len(self._waiting)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from tests.unit.runtime.rig import Rig, Seeded, topic
+from tests.unit.runtime.rig import HOME, Rig, Seeded, topic
 
 from penstock.core.controller.image import ImageDelta, MetadataImage, TopicChange
 from penstock.core.group.commands import (
@@ -39,10 +39,14 @@ class Groups:
     """One broker's coordinators. Topics: `orders` with four partitions, and the one that groups are kept in."""
 
     def __init__(
-        self, own: TopicState | None = None, disk: MemDisk | None = None, more: tuple[TopicState, ...] = ()
+        self,
+        own: TopicState | None = None,
+        disk: MemDisk | None = None,
+        more: tuple[TopicState, ...] = (),
+        paths: tuple[str, ...] = (HOME,),
     ) -> None:
         topics = (topic("orders", 4), own or offsets_topic(), *more)
-        self.rig = Rig(*topics, disk=disk)
+        self.rig = Rig(*topics, disk=disk, paths=paths)
         self.image = MetadataImage()
         for one in topics:
             self.image.topics[one.name] = one

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.runtime.group_rig import TURNS_MAX, Groups, offsets_topic
-from tests.unit.runtime.rig import NOW_MS, topic
+from tests.unit.runtime.rig import HOME, NOW_MS, topic
 
 from penstock.api.txn_admin import MarkerWriting
 from penstock.core.group.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
@@ -39,9 +39,9 @@ PRODUCER_ID = 7
 class Transactions:
     """One broker's coordinators of transactions, beside those of its groups."""
 
-    def __init__(self, disk: MemDisk | None = None) -> None:
-        state = topic(STATE, 1, number=98, configs={"cleanup.policy": "compact"})
-        self.groups = Groups(offsets_topic(), disk=disk, more=(state,))
+    def __init__(self, disk: MemDisk | None = None, *, partitions: int = 1, paths: tuple[str, ...] = (HOME,)) -> None:
+        state = topic(STATE, partitions, number=98, configs={"cleanup.policy": "compact"})
+        self.groups = Groups(offsets_topic(), disk=disk, more=(state,), paths=paths)
         rig = self.rig = self.groups.rig
         ids = iter(range(PRODUCER_ID, PRODUCER_ID + 100))
         self.markers = MarkerLog(hosts=rig.hosts, groups=self.groups.coordinators, clock=rig.clock)
