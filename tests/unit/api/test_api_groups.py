@@ -31,6 +31,7 @@ from penstock.wire.api import (
     describe_groups,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     join_group,
     leave_group,
     list_groups,
@@ -40,7 +41,8 @@ from penstock.wire.api import (
     sync_group,
 )
 
-CREATE_TOPICS, FIND_COORDINATOR = 19, 10
+CREATE_TOPICS, FIND_COORDINATOR, ALTER = 19, 10, 44
+BROKER = 4
 COMMIT, FETCH, DELETE_OFFSETS = 8, 9, 47
 JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42
 CONSUMER_BEAT, CONSUMER_DESCRIBE = 68, 69
@@ -181,6 +183,44 @@ def test_while_a_coordinator_loads_it_says_so_and_heartbeats_are_let_through(tmp
         assert (await world.ask(BEAT, beat)).error_code == 0
 
     in_world(tmp_path, fill)
+    in_world(tmp_path, act)
+
+
+def test_a_setting_that_is_changed_reaches_groups_that_are_here_already(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await make_orders(world)
+        await find(world)
+        answer = await world.ask(COMMIT, commit_request(), 9)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+        interval = incremental_alter_configs.AlterableConfig(name="group.consumer.assignment.interval.ms", value="77")
+        everywhere = incremental_alter_configs.AlterConfigsResource(
+            resource_type=BROKER, resource_name="", configs=[interval]
+        )
+        changed = await world.ask(ALTER, incremental_alter_configs.Request(resources=[everywhere]))
+
+        assert changed.responses[0].error_code == 0
+        shard = world.parts.groups.of(GROUP).shard()
+        assert shard.config.group_consumer_assignment_interval_ms == 77
+
+    in_world(tmp_path, act)
+
+
+def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await make_orders(world)
+        assert (await find(world)).coordinators[0].error_code == 0
+        directory = world.hosts.get("orders", 0).log.directory
+
+        directory.go_offline("gone")
+        world.parts.went_offline(directory)
+        await asyncio.sleep(0)
+
+        assert (await find(world)).coordinators[0].error_code == CoordinatorNotAvailable.code
+        answer = await world.ask(COMMIT, commit_request(), 9)
+        assert answer.topics[0].partitions[0].error_code == NotCoordinator.code
+        assert (await world.ask(LIST, list_groups.Request())).error_code == 0
+
     in_world(tmp_path, act)
 
 
