@@ -9,10 +9,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from protocol.topics import fresh_name
+from protocol.topics import fresh_name, wait_until
 
 pytestmark = pytest.mark.xdist_group("transactions-kafka-python")
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def producer(broker: Any, name: str) -> KafkaProducer:
@@ -68,6 +68,8 @@ def test_kafka_python_moves_a_groups_offsets_with_its_transaction(broker: Any, m
         writer.send_offsets_to_transaction({place: OffsetAndMetadata(7, "", -1)}, group)
         if commit:
             writer.commit_transaction()
+            # It is answered before the offsets count.
+            wait_until(lambda: reader.committed(place) is not None, what="the offset", seconds_max=SECONDS_MAX)
         else:
             writer.abort_transaction()
 
