@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,8 +26,13 @@ class SmallDisk:
     def fill(self, *, leave_bytes: int = 0) -> None:
         """Take all its room, but for some bytes, with one file."""
         free = os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_frsize
-        with (self.folder / "filler").open("ab") as filler:
-            filler.write(bytes(max(0, free - leave_bytes)))
+        with (self.folder / "filler").open("ab", buffering=0) as filler:
+            try:
+                filler.write(bytes(max(0, free - leave_bytes)))
+            except OSError as error:
+                # Somebody took a piece of it since it was counted.
+                if error.errno != errno.ENOSPC:
+                    raise
 
     def free(self) -> None:
         (self.folder / "filler").unlink()
@@ -39,6 +46,13 @@ class SmallDisk:
     def remove(self) -> None:
         # Lazily: a broker that was killed may have files open for a moment longer.
         subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True)
+
+
+def vanish(folder: Path) -> None:
+    """Take a folder away from whoever uses it, all at once: file by file, some would be made anew meanwhile."""
+    gone = folder.with_name(f"{folder.name}-gone")
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def mount(*arguments: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 
-from cluster.small_disks import MakeDisk, SmallDisk
+from cluster.small_disks import MakeDisk, SmallDisk, vanish
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import ProcessFailed, free_port
 from protocol.batches import batch, records_of
@@ -24,7 +23,7 @@ from protocol.topics import create_topic, wait_until
 
 pytestmark = pytest.mark.penstock_only
 LARGE = b"x" * 500_000
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @contextmanager
@@ -187,7 +186,7 @@ def test_a_folder_that_vanishes_takes_its_partitions_with_it_and_no_others(make_
     with running(good.folder / "data", bad.folder / "data", log_segment_bytes="1048576") as broker:
         on_good, on_bad = partitions_by_folder(broker, good, bad)
 
-        shutil.rmtree(bad.folder / "data")
+        vanish(bad.folder / "data")
 
         # Files that are open live on; the first new one shows the loss.
         with Wire(broker.bootstrap) as wire:
@@ -208,14 +207,15 @@ def test_a_broker_without_any_folder_left_says_that_it_is_not_ready(tmp_path: Pa
     page = f"http://127.0.0.1:{free_port()}/readyz"
     with running(data, log_segment_bytes="1048576", metrics_listener=page.split("/")[2]) as broker:
         create_topic(broker.bootstrap, "t")
-        assert status_and_body(page) == (200, {"status": "ready"})
+        wait_until(lambda: status_and_body(page) == (200, {"status": "ready"}), what="a broker that is ready")
 
-        shutil.rmtree(data)
+        vanish(data)
         with Wire(broker.bootstrap) as wire:
             assert code_until_refused(wire, 0) == KAFKA_STORAGE_ERROR
 
-        status, body = status_and_body(page)
-        assert (status, body["status"]) == (503, "not ready")
+        wait_until(lambda: status_and_body(page)[0] == 503, what="a broker that is not ready")
+        _, body = status_and_body(page)
+        assert body["status"] == "not ready"
         assert str(data) in body["waiting_for"][0]
 
 

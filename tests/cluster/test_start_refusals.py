@@ -17,7 +17,7 @@ from protocol.raw import NONE, Wire, is_served
 from protocol.topics import create_topic
 
 pytestmark = pytest.mark.penstock_only
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 FAILED, USAGE = 1, 2
 
 

@@ -17,7 +17,7 @@ from protocol.topics import create_topic, wait_until
 KILLS = int(os.environ.get("PENSTOCK_TEST_TXN_KILLS", 12))
 """Of one run; two hundred take some minutes."""
 FIXED_SEED = 20_261_115
-PROGRESS_SECONDS_MAX = 60.0
+PROGRESS_SECONDS_MAX = 150.0
 PROGRESS_MAX = 30
 PAUSE_SECONDS_MAX = 0.05
 
