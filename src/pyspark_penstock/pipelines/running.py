@@ -22,6 +22,8 @@ POLL_SECONDS = 0.5
 STOP_POLL_SECONDS = 0.02
 BATCH_SECONDS_MAX = 10.0
 """How long a stop waits for the batches that are being written."""
+BATCH_RUN = "addBatch"
+"""What Spark calls the part of a trigger in which a batch is run."""
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -115,15 +117,18 @@ class Watch:
         self.state = state
 
     def _new_reports(self, name: str, query: StreamingQuery) -> list[Any]:
-        last = self._seen.get(name, -1)
-        reports: list[Any] = []
-        for each in query.recentProgress:
-            # A query that waits reports the last batch again, without rows.
-            if each["batchId"] > last:
-                reports.append(each)
-                last = each["batchId"]
-        self._seen[name] = last
+        reports = new_batches(query.recentProgress, self._seen.get(name, -1))
+        if reports:
+            self._seen[name] = reports[-1]["batchId"]
         return reports
+
+
+def new_batches(reports: Sequence[Any], last: int) -> list[Any]:
+    """The reports of batches that were run after the one of that number.
+
+    A query that waits reports too, under the number of the batch to come: such a report has no time of a batch.
+    """
+    return [each for each in reports if each["batchId"] > last and BATCH_RUN in each["durationMs"]]
 
 
 def run_to_end(

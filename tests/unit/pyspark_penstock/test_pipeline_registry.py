@@ -26,7 +26,7 @@ from pyspark_penstock.pipelines.registry import (
     process_started,
 )
 from pyspark_penstock.pipelines.replay_plan import Plan, Wanted, ordered, slices
-from pyspark_penstock.pipelines.running import cause_of, stopped_by_signals
+from pyspark_penstock.pipelines.running import cause_of, new_batches, stopped_by_signals
 from pyspark_penstock.pipelines.store import Store
 
 REPORT: dict[str, Any] = {
@@ -108,6 +108,16 @@ def test_reports_add_up() -> None:
     twice = advanced(once, {**REPORT, "batchId": 5, "numInputRows": 1})
     assert (twice.batch, twice.batches, twice.rows, twice.late_rows) == (5, 2, 101, 6)
     assert (twice.rows_per_second, twice.batch_ms) == (50.5, 1980)
+
+
+def test_a_query_that_waits_does_not_hide_the_batch_to_come() -> None:
+    """Numbers and rows as Spark reports them of a query with pauses."""
+    waiting, run = {"triggerExecution": 1}, {"addBatch": 5, "triggerExecution": 9}
+    told = [(0, 0, run), (1, 7, run), (2, 0, waiting), (2, 0, waiting), (2, 5, run), (3, 0, waiting)]
+    reports = [{"batchId": batch, "numInputRows": rows, "durationMs": parts} for batch, rows, parts in told]
+    assert [each["numInputRows"] for each in new_batches(reports, -1)] == [0, 7, 5]
+    assert [each["numInputRows"] for each in new_batches(reports, 1)] == [5]
+    assert new_batches(reports, 2) == []
 
 
 def test_lag_is_what_was_there_and_not_read() -> None:
