@@ -8,9 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tools.spark_jars import is_complete, jars_folder
 
 from penstock.testing.broker_process import PenstockProcess
+
+# No property is about time, and on a machine that is busy with others any example may take seconds.
+settings.register_profile(
+    "patient",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[*settings.default.suppress_health_check, HealthCheck.too_slow],
+)
+settings.load_profile("patient")
 
 ROOT = Path(__file__).parent.parent
 KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1" / "libs"

@@ -11,6 +11,7 @@ from penstock.cli import main, serve
 from penstock.cli.advice import ADVICE, LOCAL, every, find
 from penstock.cli.main import COMMANDS, app
 from penstock.model.error_codes import ERRORS_BY_CODE
+from penstock.testing.processes import free_port
 
 RUNNER = CliRunner()
 
@@ -144,9 +145,7 @@ def test_a_broker_gets_the_same_flags() -> None:
 def test_up_makes_the_data_directory_and_becomes_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(serve.os, "execve", lambda program, arguments, environment: started.append(arguments))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    listen = f"127.0.0.1:{free_port()}"
     data = tmp_path / "deep" / "data"
 
     serve.up(listen=listen, data=data, config=None, set_=None, insecure_listen=False)

@@ -15,6 +15,8 @@ import pytest
 from penstock.net.connection import FRAME_LARGE_BYTES, Connection, ConnectionLimits
 from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
 
+PATIENCE_S = 120.0
+"""For what must happen: far more than it takes, so that only a fault is ever noticed."""
 LIMITS = ConnectionLimits(frame_bytes_max=1 << 20, requests_waiting_max=4, out_bytes_max=1 << 16)
 
 
@@ -62,13 +64,20 @@ class Peer:
     async def exactly(self, count: int) -> bytes:
         got = b""
         while len(got) < count:
-            piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(got)), 10)
+            piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(got)), PATIENCE_S)
             assert piece, "the connection closed"
             got += piece
         return got
 
+    async def until(self, fact: Callable[[], object]) -> None:
+        """Let the loop turn until something is so."""
+        end_s = self.loop.time() + PATIENCE_S
+        while not fact():
+            assert self.loop.time() < end_s, "it never came to that"
+            await asyncio.sleep(0)
+
     async def closed(self) -> str:
-        piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), 10)
+        piece = await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), PATIENCE_S)
         assert piece == b""
         return self.reasons[0]
 
@@ -155,9 +164,7 @@ def test_an_answer_that_waits_holds_back_later_answers_but_not_later_requests() 
     async def scenario() -> None:
         async with peer(serve) as it:
             await it.send(b"wait", b"next")
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert served == [b"wait", b"next"]
+            await it.until(lambda: served == [b"wait", b"next"])
             pending.resolve(b"waited")
             assert await it.receive() == b"waited"
             assert await it.receive() == b"next"
@@ -240,6 +247,7 @@ def test_a_coroutine_holds_the_requests_behind_it() -> None:
     async def scenario() -> None:
         async with peer(serve) as it:
             await it.send(b"slow", b"next")
+            await it.until(lambda: served)
             for _ in range(10):
                 await asyncio.sleep(0)
             assert served == [b"slow"]
@@ -261,6 +269,7 @@ def test_no_more_requests_are_taken_up_than_may_wait() -> None:
     async def scenario() -> None:
         async with peer(serve) as it:
             await it.send(*(b"%d" % number for number in range(10)))
+            await it.until(lambda: len(waiting) >= LIMITS.requests_waiting_max)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert len(waiting) == LIMITS.requests_waiting_max
@@ -334,15 +343,16 @@ def test_a_slice_of_a_file_is_sent_between_its_neighbours(tmp_path: Path) -> Non
 
 def test_closing_abandons_what_was_still_waited_for() -> None:
     abandoned: list[bool] = []
+    served: list[bytes] = []
 
-    def serve(_: Connection, __: memoryview) -> Outcome:
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        served.append(bytes(frame))
         return PendingFrame(Pending(lambda: abandoned.append(True)), lambda body: [framed(body)])
 
     async def scenario() -> None:
         async with peer(serve) as it:
             await it.send(b"wait", b"wait")
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await it.until(lambda: len(served) == 2)
             it.sock.shutdown(socket.SHUT_WR)
             await it.closed()
 
@@ -362,21 +372,26 @@ def test_a_refusal_to_answer_closes_with_its_reason() -> None:
     asyncio.run(scenario())
 
 
+MUTED_S = 0.05
+
+
 def test_a_muted_connection_takes_up_nothing_until_its_time_is_over() -> None:
-    served: list[bytes] = []
+    served_s: list[float] = []
 
     def serve(connection: Connection, frame: memoryview) -> Outcome:
-        served.append(bytes(frame))
+        served_s.append(asyncio.get_running_loop().time())
         if frame == b"mute":
-            connection.mute(0.01)
+            connection.mute(MUTED_S)
         return [framed(bytes(frame))]
 
     async def scenario() -> None:
         async with peer(serve) as it:
             await it.send(b"mute", b"next")
             assert await it.receive() == b"mute"
-            assert served == [b"mute"]
             assert await it.receive() == b"next"
+            muted_s, next_s = served_s
+            # The loop may round a time by the resolution of its clock.
+            assert next_s - muted_s >= MUTED_S * 0.9
 
     asyncio.run(scenario())
 
@@ -391,8 +406,6 @@ def test_deadlines_name_what_was_overdue() -> None:
             assert it.connection.overdue(it.now_s + 61) is None
             assert "idle" in (it.connection.overdue(it.now_s + 601) or "")
             await it.loop.sock_sendall(it.sock, b"\0\0\0\x09half")
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert "whole" in (it.connection.overdue(it.now_s + 61) or "")
+            await it.until(lambda: "whole" in (it.connection.overdue(it.now_s + 61) or ""))
 
     asyncio.run(scenario())

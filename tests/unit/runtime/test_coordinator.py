@@ -230,7 +230,7 @@ def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
 
 def test_an_answer_without_events_waits_for_those_before_it() -> None:
     async def act(groups: Groups) -> None:
-        member, generation = await asyncio.wait_for(flushed_member(groups), 5)
+        member, generation = await flushed_member(groups)
         groups.ask(commit(7, member_id=member, generation=generation))
         beats = groups.ask(beat("g", member, generation))
         await asyncio.sleep(0)

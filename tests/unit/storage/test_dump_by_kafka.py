@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("kafka-jars"), pytest.mark.slow]
 def dump(*paths: str, deep: bool = False) -> str:
     arguments = ["--files", ",".join(paths), *(["--print-data-log"] if deep else [])]
     command = tool_command("org.apache.kafka.tools.DumpLogSegments", *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -23,7 +23,7 @@ from penstock.testing.processes import (
     usage,
 )
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 FOREVER = "import signal; print('up', flush=True); signal.pause()"
 DEAF = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
@@ -32,7 +32,7 @@ DEAF = (
 
 def start(program: str, folder: Path) -> Child:
     child = Child([sys.executable, "-c", program], log=folder / "log")
-    child.wait_until(lambda: "up" in child.tail(), what="first line", seconds_max=30)
+    child.wait_until(lambda: "up" in child.tail(), what="first line", seconds_max=PATIENCE_SECONDS)
     return child
 
 
@@ -58,7 +58,7 @@ def test_a_port_answers_only_while_something_listens() -> None:
     port = free_port()
     assert not port_answers(port)
     with socket.create_server(("127.0.0.1", port)):
-        assert port_answers(port)
+        assert port_answers(port, timeout_seconds=PATIENCE_SECONDS)
 
 
 def test_a_stopped_child_is_gone_and_its_status_is_the_signal(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_kill_reaches_the_children_of_the_child(tmp_path: Path) -> None:
 def test_a_child_that_ends_while_it_is_waited_for_shows_its_last_words(tmp_path: Path) -> None:
     child = Child([sys.executable, "-c", "import sys; sys.exit('no disk')"], log=tmp_path / "log")
     with pytest.raises(ProcessFailed, match=r"status 1 before readiness\nno disk"):
-        child.wait_until(lambda: False, what="readiness", seconds_max=30)
+        child.wait_until(lambda: False, what="readiness", seconds_max=PATIENCE_SECONDS)
 
 
 def test_a_child_that_is_never_ready_is_a_failure_with_the_time_waited(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_usage_of_a_process_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_the_environment_of_a_child_is_added_to_ours(tmp_path: Path) -> None:
     program = "import os; print(os.environ['PENSTOCK_WORD'], os.environ['PATH'] != '')"
     child = Child([sys.executable, "-c", program], log=tmp_path / "log", environment={"PENSTOCK_WORD": "sluice"})
-    assert child.wait(30) == 0
+    assert child.wait(PATIENCE_SECONDS) == 0
     assert child.tail() == "sluice True"
     assert "PENSTOCK_WORD" not in os.environ
 

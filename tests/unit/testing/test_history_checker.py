@@ -370,7 +370,7 @@ def test_a_long_history_does_not_exhaust_the_stack() -> None:
 
 def run(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock.testing.histories", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
 def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
