@@ -32,6 +32,7 @@ def test_the_modules_are_compiled_all_or_none() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_same_tests_pass_from_source() -> None:
     if not any(compiled_modules().values()):
         pytest.skip("nothing is compiled here: the tests ran from source")
