@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 60.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 

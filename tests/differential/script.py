@@ -12,10 +12,11 @@ from .connection import Connection, Disconnected
 from .normal import Tokens, normalise
 
 CLIENT_ID = "differential"
-SETTLE_SECONDS_MAX = 20.0
+SETTLE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
 TOPIC_NAME_MAX = 249
 PROBE_ID_BASE = 1_000_000
+TIMED_PLAYS_MAX = 4
 SILENCE_SECONDS = 0.2
 """An answer that has not come by then is waiting for something."""
 
@@ -148,6 +149,7 @@ class Peer:
 
     def waits(self, label: str) -> None:
         """Record whether the oldest request is still without an answer after a moment."""
+        self.run.timed()
         self.run.record(label, {"waits": not self.connection.has_answer(SILENCE_SECONDS)})
 
     def do(self, api: str, version: int, body: Body) -> dict[str, Any]:
@@ -172,8 +174,14 @@ class Run:
         self.target = target
         self.answers: Answers = {}
         self.tokens = Tokens(target.bootstrap, target.broker_id)
+        self.is_timed = False
+        """Whether real time takes part in the answers, so that they are others where the script is held up in it."""
         self._connection: Connection | None = None
         self._peers: list[Peer] = []
+
+    def timed(self) -> None:
+        """Said by scenarios whose sessions and timeouts are short."""
+        self.is_timed = True
 
     def close(self) -> None:
         if self._connection is not None:
@@ -340,11 +348,30 @@ class Run:
             time.sleep(POLL_SECONDS)
 
 
-def play(scenario: Scenario, version: int, target: Target) -> Answers:
-    """Run a scenario at one version and give back its recorded answers."""
-    run = Run(scenario, version, target)
-    try:
-        scenario.play(run)
-    finally:
-        run.close_all()
+def play(
+    scenario: Scenario, version: int, target: Target, *, is_right: Callable[[Answers], bool] = lambda _: True
+) -> Answers:
+    """Run a scenario at one version and give back its recorded answers.
+
+    One in which real time takes part is run again, up to a bound, where it did not end or the answers are not right: a
+    machine that has more to do may hold the script up until a session is over.
+    """
+    for left in range(TIMED_PLAYS_MAX - 1, -1, -1):
+        run = Run(scenario, version, replayed(target, left))
+        try:
+            scenario.play(run)
+        except AssertionError:
+            if not run.is_timed or left == 0:
+                raise
+            continue
+        finally:
+            run.close_all()
+        if not run.is_timed or is_right(run.answers):
+            break
     return run.answers
+
+
+def replayed(target: Target, left: int) -> Target:
+    """The broker with other names for each time that a scenario is played again."""
+    again = TIMED_PLAYS_MAX - 1 - left
+    return dataclasses.replace(target, prefix=f"{target.prefix}again{again}.") if again else target

@@ -8,6 +8,7 @@ from .batches import GZIP, LZ4, NONE, SNAPPY, T0, ZSTD, Batch, Record, read_batc
 from .compare import FieldDifference, differences_between
 from .differences import ANYTHING, Place
 from .normal import Tokens, normalise
+from .script import TIMED_PLAYS_MAX, Run, Scenario, Target, play
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
@@ -64,3 +65,33 @@ def test_other_scenarios_topics_are_left_out_where_all_are_asked() -> None:
     assert normalise({"topics": [{"name": "mine"}, {"name": "other"}]}, tokens, own_only=True) == {
         "topics": [{"name": "<a>"}]
     }
+
+
+TARGET = Target(bootstrap="127.0.0.1:9", broker_id=1, advertised={})
+
+
+@pytest.mark.parametrize(("is_timed", "plays"), [(True, 3), (False, 1)])
+def test_only_what_real_time_takes_part_in_is_played_again(is_timed: bool, plays: int) -> None:
+    names: list[str] = []
+
+    def scene(run: Run) -> None:
+        names.append(run.name("a"))
+        if is_timed:
+            run.timed()
+
+    play(Scenario(family="f", api="fetch", name="s", play=scene), 4, TARGET, is_right=lambda _: len(names) == 3)
+
+    assert len(set(names)) == len(names) == plays
+
+
+def test_what_is_never_right_is_played_so_often_and_no_more() -> None:
+    plays: list[Run] = []
+
+    def scene(run: Run) -> None:
+        plays.append(run)
+        run.timed()
+        raise AssertionError("a session was over")
+
+    with pytest.raises(AssertionError, match="a session was over"):
+        play(Scenario(family="f", api="fetch", name="s", play=scene), 4, TARGET)
+    assert len(plays) == TIMED_PLAYS_MAX

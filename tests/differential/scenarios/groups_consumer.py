@@ -140,6 +140,7 @@ def first_leaves(run: Run) -> None:
 
 def does_not_let_go(run: Run) -> None:
     """A member that keeps what it must give away is put out when its rebalance timeout is over."""
+    run.timed()
     name, topic = group(run), coordinated_topic(run, partitions=2)
     first = consumer_joined(run, name, "m1", topic.name, rebalance_timeout=500)
     run.do(*CONSUMER_BEAT, consumer_body(name, "m1", first, topic_partitions=owned(topic, 0, 1)))

@@ -164,6 +164,7 @@ def group_that_went_empty(run: Run) -> None:
 
 def member_that_does_not_rejoin(run: Run) -> None:
     """It is dropped when its rebalance timeout is over; below version 1 that is its session timeout."""
+    run.timed()
     name = group(run)
     short = {"session_timeout": 500, "rebalance_timeout": 500}
     silent, newcomer = alone(run, name, **short), new_member(run, name)
@@ -174,6 +175,7 @@ def member_that_does_not_rejoin(run: Run) -> None:
 
 
 def session_that_ended(run: Run) -> None:
+    run.timed()
     name = group(run)
     member = alone(run, name, session_timeout=200)
     await_state(run, name, "Empty")
@@ -181,6 +183,7 @@ def session_that_ended(run: Run) -> None:
 
 
 def id_that_was_not_used_in_time(run: Run) -> None:
+    run.timed()
     name = group(run)
     given = run.do(JOIN[0], run.version, join_body(name, session_timeout=200))
     alone(run, name)
@@ -206,6 +209,7 @@ def pending_member(run: Run) -> None:
 
 def pending_member_and_a_rebalance(run: Run) -> None:
     """A rebalance waits for whoever was given an id, but no longer than that id lives."""
+    run.timed()
     name = group(run)
     run.do(*JOIN, join_body(name, session_timeout=600))
     member = new_member(run, name)

@@ -105,6 +105,7 @@ def newcomer_before_the_leader_syncs(run: Run) -> None:
 
 def leader_never_syncs(run: Run) -> None:
     """It is dropped when the rebalance timeout is over, and the others are told to join again."""
+    run.timed()
     name = group(run)
     leader, follower = together(run, name, 2, synced=False, rebalance_timeout=600)
     follower.peer.send("sync_group", run.version, sync_body(follower))
