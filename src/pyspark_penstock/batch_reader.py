@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +29,21 @@ class RangePartition(InputPartition):
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[Any]:
     """The Arrow record batches of a range, in the order of its offsets. Runs in an executor."""
+    _spare_collections()
     with BrokerLink(options.link) as link:
         reader = ColumnReader(options, wanted)
         for fetched in RangeFetcher(link, wanted, options.fetch):
             yield from reader.batches(fetched)
+
+
+@functools.cache
+def _spare_collections() -> None:
+    """Keep what is imported out of the sight of the collector of cycles.
+
+    Spark's worker collects after every task, and walking some hundred thousand objects of imported libraries takes
+    longer than a task of a small micro-batch. Once for a process: what is made later is collected as ever.
+    """
+    gc.freeze()
 
 
 def check_schema(options: ReadOptions, schema: StructType) -> None:

@@ -5,8 +5,7 @@ Keys and values are copied once, from the answer or from what it decompresses to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.types import (
@@ -24,8 +23,8 @@ from pyspark.sql.types import (
 from penstock.model.batch import HEADER_BYTES, BatchHeader
 from penstock.wire.compression import NONE
 from penstock.wire.primitives import Buffer, Malformed
-from penstock.wire.record_blobs import BlobRows, Blobs, Headers
 from penstock.wire.records import ABORT_MARKER, crc_ok, decode_records, parse_marker, records_of
+from pyspark_penstock.chunks import Chunk, Repeated, Room, Span
 from pyspark_penstock.fetching import Fetched
 from pyspark_penstock.offsets import OffsetRange
 from pyspark_penstock.options import (
@@ -34,11 +33,14 @@ from pyspark_penstock.options import (
     VALUE_ERROR_COLUMN,
     ReadOptions,
 )
-from pyspark_penstock.untyped import arrow_schema, numpy, pyarrow
+from pyspark_penstock.untyped import arrow_schema, pyarrow
 from pyspark_penstock.values import ValueParser, value_parser
 
-CHUNK_BYTES_MAX = 1 << 20
-"""Bytes of keys, and of values, in one Arrow batch; a single record that is larger has a batch to itself."""
+CHUNK_BYTES_MAX = 1_900_000
+"""Bytes of keys, and of values, in one Arrow batch; a single record that is larger has a batch to itself.
+
+Java's Arrow takes memory in powers of two: with the other columns of usual records this is just below one.
+"""
 CHUNK_ROWS_MAX = 1 << 16
 """Rows of one Arrow batch."""
 CHUNK_HEADERS_MAX = 1 << 20
@@ -57,7 +59,8 @@ _TYPES: dict[str, DataType] = {
     VALUE_ERROR_COLUMN: StringType(),
     VALUE_BYTES_COLUMN: BinaryType(),
 }
-_LOG_APPEND_TIME = 1
+ROOMS_MAX = 2
+"""Chunks whose memory is kept for the next one: the one that Spark still holds, and the one being filled."""
 
 
 class CorruptBatch(Exception):
@@ -70,16 +73,6 @@ def read_schema(options: ReadOptions) -> StructType:
     if options.value_format is not None:
         types["value"] = value_parser(options.value_format).spark_type
     return StructType([StructField(name, types[name]) for name in options.columns])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    """The records of one batch, uncompressed: where they are and what their header says."""
-
-    data: Buffer
-    start: int
-    end: int
-    header: BatchHeader
 
 
 class ColumnReader:
@@ -96,20 +89,18 @@ class ColumnReader:
         if options.value_format is not None and not {"value", VALUE_ERROR_COLUMN}.isdisjoint(options.columns):
             self._parser = value_parser(options.value_format)
         self._schema: Any = arrow_schema(read_schema(options))
+        self._repeated = Repeated(topic=wanted.topic, partition=wanted.partition)
+        self._rooms: list[Room] = []
 
     def batches(self, fetched: Fetched) -> Iterator[Any]:
         """The records of an answer that are in the range, without control records and aborted transactions."""
-        chunk: _Chunk | None = None
+        chunk: Chunk | None = None
         self._first_offset = fetched.first_offset
-        rows = sum(header.record_count for _, header in fetched.batches)
-        packed = any(header.codec != NONE for _, header in fetched.batches)
-        # What is compressed holds more than it takes.
-        size = CHUNK_BYTES_MAX if packed else min(len(fetched.records), CHUNK_BYTES_MAX)
         for span in self._spans(fetched):
             taken, pos = 0, span.start
             while taken < span.header.record_count:
                 if chunk is None:
-                    chunk = self._chunk(size, rows)
+                    chunk = self._chunk(self._free_room())
                 step, pos = chunk.take(span, pos, span.header.record_count - taken)
                 taken += step
                 if taken < span.header.record_count:
@@ -117,18 +108,31 @@ class ColumnReader:
                         yield self._finished(chunk)
                         chunk = None
                     else:
-                        chunk = self._chunk(span.end - pos, rows, whole=True)
+                        # Its first record is larger than a chunk: whatever is in it, the rest of the batch has room.
+                        size = span.end - pos
+                        chunk = self._chunk(self._room(size, headers_max=size))
             if pos != span.end:
                 raise Malformed(f"{span.end - pos} bytes follow the last record of a batch")
         if chunk is not None and chunk.rows:
             yield self._finished(chunk)
 
-    def _chunk(self, size: int, rows: int, *, whole: bool = False) -> _Chunk:
-        return _Chunk(
-            replace(self._wanted, start=self._first_offset), size, min(rows, CHUNK_ROWS_MAX), self._with_headers, whole
-        )
+    def _chunk(self, room: Room) -> Chunk:
+        return Chunk(room, self._repeated, first=self._first_offset, last=self._wanted.end)
 
-    def _spans(self, fetched: Fetched) -> Iterator[_Span]:
+    def _free_room(self) -> Room:
+        """Memory that was touched before, where nobody looks at it any more: fresh pages cost as much as the copy."""
+        for room in self._rooms:
+            if room.is_free():
+                return room
+        room = self._room(CHUNK_BYTES_MAX, headers_max=min(CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX))
+        if len(self._rooms) < ROOMS_MAX:
+            self._rooms.append(room)
+        return room
+
+    def _room(self, size: int, *, headers_max: int) -> Room:
+        return Room(rows=CHUNK_ROWS_MAX, size=size, headers_max=headers_max if self._with_headers else None)
+
+    def _spans(self, fetched: Fetched) -> Iterator[Span]:
         aborted = _Aborted(fetched.aborted if self._read_committed else ())
         view = memoryview(fetched.records)
         for pos, header in fetched.batches:
@@ -141,18 +145,19 @@ class ColumnReader:
             if aborted.drops(batch, header) or header.is_control or header.record_count == 0:
                 continue
             if header.codec == NONE:
-                yield _Span(data=view, start=pos + HEADER_BYTES, end=pos + header.size, header=header)
+                yield Span(data=view, start=pos + HEADER_BYTES, end=pos + header.size, header=header)
             else:
                 data = memoryview(records_of(batch, header))
-                yield _Span(data=data, start=0, end=len(data), header=header)
+                yield Span(data=data, start=0, end=len(data), header=header)
 
-    def _finished(self, chunk: _Chunk) -> Any:
-        columns = chunk.columns(self._names)
-        if self._parser is not None:
-            parsed, errors = self._parser.parse(chunk.values())
-            columns["value"] = parsed
-            columns[VALUE_ERROR_COLUMN] = errors
-        return pyarrow.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self._schema)
+    def _finished(self, chunk: Chunk) -> Any:
+        parsed = {} if self._parser is None else self._parsed(chunk, self._parser)
+        arrays = [parsed[name] if name in parsed else chunk.column(name) for name in self._names]
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _parsed(self, chunk: Chunk, parser: ValueParser) -> dict[str, Any]:
+        values, errors = parser.parse(chunk.values())
+        return {"value": values, VALUE_ERROR_COLUMN: errors}
 
 
 class _Aborted:
@@ -170,121 +175,3 @@ class _Aborted:
         if header.is_control and header.record_count and parse_marker(decode_records(batch)[0])[0] == ABORT_MARKER:
             self._open.discard(header.producer_id)
         return True
-
-
-class _Chunk:
-    """The buffers of one Arrow batch while they are filled."""
-
-    def __init__(self, wanted: OffsetRange, size: int, rows: int, with_headers: bool, whole: bool) -> None:
-        self._wanted = wanted
-        self._offsets: Any = numpy.empty(rows, numpy.int64)
-        self._times: Any = numpy.empty(rows, numpy.int64)
-        self._keys = _Column(rows, size)
-        self._values = _Column(rows, size)
-        headers_max = min(size, size if whole else CHUNK_HEADERS_MAX)
-        self._headers = _HeaderColumn(rows, headers_max, size) if with_headers else None
-        headers = None if self._headers is None else self._headers.filled
-        self._filled = BlobRows(
-            self._offsets,
-            self._times,
-            self._keys.blobs,
-            self._values.blobs,
-            headers,
-            wanted.start,
-            wanted.end,
-        )
-        self._append_times: list[tuple[int, int]] = []
-        """From which row on times are of which type."""
-
-    @property
-    def rows(self) -> int:
-        return self._filled.rows
-
-    def take(self, span: _Span, pos: int, count: int) -> tuple[int, int]:
-        header = span.header
-        kind = _LOG_APPEND_TIME if header.is_log_append_time else 0
-        if not self._append_times or self._append_times[-1][1] != kind:
-            self._append_times.append((self.rows, kind))
-        return self._filled.fill(
-            span.data,
-            pos,
-            span.end,
-            count,
-            header.base_offset,
-            header.base_timestamp,
-            header.max_timestamp,
-            header.is_log_append_time,
-        )
-
-    def values(self) -> Any:
-        return self._values.array(pyarrow.binary())
-
-    def columns(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Those of the columns that stand in a chunk."""
-        rows = self.rows
-        made: dict[str, Callable[[], Any]] = {
-            "key": lambda: self._keys.array(pyarrow.binary()),
-            "value": self.values,
-            VALUE_BYTES_COLUMN: self.values,
-            "topic": lambda: _repeated(self._wanted.topic, rows),
-            "partition": lambda: pyarrow.array(numpy.full(rows, self._wanted.partition, numpy.int32)),
-            "offset": lambda: pyarrow.array(self._offsets[:rows]),
-            "timestamp": self._timestamps,
-            "timestampType": self._timestamp_types,
-            HEADERS_COLUMN: lambda: None if self._headers is None else self._headers.array(rows),
-        }
-        return {name: made[name]() for name in names if name in made}
-
-    def _timestamps(self) -> Any:
-        kind = pyarrow.timestamp("us", tz="UTC")
-        return pyarrow.Array.from_buffers(kind, self.rows, [None, pyarrow.py_buffer(self._times[: self.rows])])
-
-    def _timestamp_types(self) -> Any:
-        kinds: Any = numpy.empty(self.rows, numpy.int32)
-        for row, kind in self._append_times:
-            kinds[row:] = kind
-        return pyarrow.array(kinds)
-
-
-class _Column:
-    """One column of byte strings while it is filled."""
-
-    def __init__(self, rows: int, size: int) -> None:
-        self._ends: Any = numpy.empty(rows + 1, numpy.int32)
-        self._data: Any = numpy.empty(size, numpy.uint8)
-        self._valid: Any = numpy.zeros((rows + 7) // 8, numpy.uint8)
-        self.blobs = Blobs(self._ends, self._data, self._valid)
-
-    def array(self, kind: Any) -> Any:
-        blobs = self.blobs
-        valid = pyarrow.py_buffer(self._valid) if blobs.nulls else None
-        ends = pyarrow.py_buffer(self._ends[: blobs.count + 1])
-        data = pyarrow.py_buffer(self._data[: blobs.size])
-        return pyarrow.Array.from_buffers(kind, blobs.count, [valid, ends, data], null_count=blobs.nulls)
-
-
-class _HeaderColumn:
-    """The column of headers while it is filled."""
-
-    def __init__(self, rows: int, headers_max: int, size: int) -> None:
-        self._ends: Any = numpy.empty(rows + 1, numpy.int32)
-        self._valid: Any = numpy.zeros((rows + 7) // 8, numpy.uint8)
-        self._names = _Column(headers_max, size)
-        self._values = _Column(headers_max, size)
-        self.filled = Headers(self._ends, self._valid, self._names.blobs, self._values.blobs, headers_max)
-
-    def array(self, rows: int) -> Any:
-        names = self._names.array(pyarrow.string())
-        values = self._values.array(pyarrow.binary())
-        pairs = pyarrow.StructArray.from_arrays([names, values], names=["key", "value"])
-        valid = pyarrow.py_buffer(self._valid) if self.filled.nulls else None
-        ends = pyarrow.py_buffer(self._ends[: rows + 1])
-        kind = pyarrow.list_(pairs.type)
-        return pyarrow.Array.from_buffers(kind, rows, [valid, ends], null_count=self.filled.nulls, children=[pairs])
-
-
-def _repeated(text: str, rows: int) -> Any:
-    """A column of the same string, made without a Python object for each row."""
-    raw = text.encode()
-    ends = numpy.arange(0, (rows + 1) * len(raw), len(raw), numpy.int32)[: rows + 1]
-    return pyarrow.StringArray.from_buffers(rows, pyarrow.py_buffer(ends), pyarrow.py_buffer(raw * rows))

@@ -26,10 +26,10 @@ from penstock.wire.records import iter_batches
 from pyspark_penstock.link import AnswerBuffer, BrokerLink, LinkDown, raise_for
 from pyspark_penstock.offsets import EARLIEST, LATEST, OffsetRange
 
-FETCH_BYTES_DEFAULT = 1 << 20
+FETCH_BYTES_DEFAULT = 1 << 22
 """What one fetch asks for; a single batch that is larger comes whole.
 
-The JVM keeps buffers of this size for the next batch, and gives larger ones back each time.
+Smaller ones cost broker and task a request more often, and more often a piece of a batch that has to be sent again.
 """
 FETCH_VERSION_BY_NAME_MAX = 12
 FETCH_VERSION_MAX = 16

@@ -1,5 +1,6 @@
 cimport cython
 
+from penstock.wire cimport bytes_copy
 from penstock.wire.record_loops cimport Cursor
 
 
@@ -24,8 +25,8 @@ cdef class Blobs:
 cdef class Headers:
     cdef int[::1] ends
     cdef unsigned char[::1] valid
-    cdef Blobs names
-    cdef Blobs values
+    cdef readonly Blobs names
+    cdef readonly Blobs values
     cdef readonly Py_ssize_t room
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t nulls

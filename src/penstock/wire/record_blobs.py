@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence
 
+from penstock.wire import bytes_copy
 from penstock.wire.primitives import Buffer, Malformed
 from penstock.wire.record_loops import Cursor
 
@@ -41,7 +42,7 @@ class Blobs:
             self.nulls += 1
         else:
             if size > 0:
-                self.data[self.size : self.size + size] = data[pos : pos + size]
+                bytes_copy.copied(self.data, self.size, data, pos, size)
                 self.size += size
             self.valid[self.count >> 3] = self.valid[self.count >> 3] | (1 << (self.count & 7))
         self.count += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as some
 from penstock.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.wire.records import Record, build_batch, build_marker, iter_batches
 from pyspark_penstock import columns
+from pyspark_penstock.batch_reader import read_range
 from pyspark_penstock.columns import ColumnReader, CorruptBatch, read_schema
 from pyspark_penstock.fetching import Fetched
 from pyspark_penstock.offsets import OffsetRange
@@ -140,6 +143,48 @@ def test_rows_of_an_arrow_batch_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         ColumnReader(ReadOptions.of(MINIMAL), OffsetRange(topic="o", partition=0, start=0, end=ALL)).batches(fetched)
     )
     assert [each.num_rows for each in found] == [4, 4, 2]
+
+
+def batches_of_two(monkeypatch: pytest.MonkeyPatch, count: int, **options: str) -> Iterator[Any]:
+    """Records named by their offset and with headers, two to an Arrow batch."""
+    monkeypatch.setattr(columns, "CHUNK_ROWS_MAX", 2)
+    made = [
+        Record(index, index, b"k%d" % index, None if index % 3 == 0 else b"v%d" % index, (("h", b"%d" % index),))
+        for index in range(2 * count)
+    ]
+    reader = ColumnReader(ReadOptions.of({**MINIMAL, **options}), OffsetRange(topic="o", partition=0, start=0, end=ALL))
+    return reader.batches(fetched_of(build_batch(made)))
+
+
+def value_addresses(batch: Any) -> int:
+    """Where the bytes of the values stand."""
+    address: int = batch["value"].buffers()[2].address
+    return address
+
+
+def test_memory_of_arrow_batches_that_nobody_holds_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {value_addresses(batch) for batch in batches_of_two(monkeypatch, 20)}
+    assert len(places) <= columns.ROOMS_MAX
+
+
+def test_an_arrow_batch_that_is_held_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = list(batches_of_two(monkeypatch, 20, includeHeaders="true"))
+    assert len({value_addresses(batch) for batch in held}) == 20
+    assert [row["offset"] for batch in held for row in batch.to_pylist()] == list(range(40))
+
+
+@pytest.mark.parametrize("column", ["key", "value", "offset", "timestamp", "headers"])
+def test_a_part_of_one_column_that_is_held_is_not_written_over(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    expected = [batch[column].to_pylist()[1] for batch in batches_of_two(monkeypatch, 20, includeHeaders="true")]
+    held = [batch[column].slice(1) for batch in batches_of_two(monkeypatch, 20, includeHeaders="true")]
+    assert [each.to_pylist()[0] for each in held] == expected
+    assert len({str(each) for each in expected}) > 1
+
+
+def test_what_is_imported_is_not_walked_when_a_worker_collects_after_a_task() -> None:
+    nothing = OffsetRange(topic="orders", partition=0, start=5, end=5)
+    assert list(read_range(ReadOptions.of(MINIMAL), nothing)) == []
+    assert gc.get_freeze_count() > 0
 
 
 def test_only_the_columns_that_were_chosen_are_made() -> None:
