@@ -47,6 +47,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[PenstockProcess]:
-    """One broker with default settings; tests keep apart by their topics."""
-    with PenstockProcess() as process:
+    """One broker; tests keep apart by their topics, and no record is too old for it."""
+    with PenstockProcess(settings={"log.retention.ms": "-1"}) as process:
         yield process
