@@ -15,12 +15,11 @@ from typing import Any
 
 from penstock.testing.processes import Child
 from pyspark_penstock.pipelines.registry import PipelineState, Registry
+from spark.spark_processes import SHORT_LIVED_JAVA
 
 RUN = "from penstock.cli.main import run; run()"
 SECONDS_MAX = 180.0
 POLL_SECONDS = 0.05
-SHORT_LIVED_JAVA = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A Java that lives for seconds need not learn to be fast."""
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds_max: float = SECONDS_MAX) -> None:
@@ -37,13 +36,13 @@ def command(*arguments: str) -> list[str]:
 
 def environment(state: Path, bootstrap: str = "") -> dict[str, str]:
     """What a user has exported."""
-    return {"PENSTOCK_STATE_DIR": str(state), **({"PENSTOCK_BOOTSTRAP": bootstrap} if bootstrap else {})}
+    chosen = {"PENSTOCK_BOOTSTRAP": bootstrap} if bootstrap else {}
+    return {"PENSTOCK_STATE_DIR": str(state), **chosen, **SHORT_LIVED_JAVA}
 
 
 def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: str) -> Child:
     """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its words in a file there."""
     chosen = [*arguments, "--name", name, "--master", "local[2]"]
-    chosen += ["--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}"]
     return Child(
         command("pipeline", *chosen),
         log=folder / f"{name}.log",
@@ -62,13 +61,15 @@ def known_state(folder: Path, name: str) -> PipelineState:
 
 def wait_for_batches(child: Child, folder: Path, name: str, count: int = 1) -> None:
     """Until this very process has told of so many batches."""
-    registry = Registry(folder / "state")
+    child.wait_until(
+        lambda: has_told(folder / "state", name, child.pid, count), what=f"batch of {name}", seconds_max=SECONDS_MAX
+    )
 
-    def has_told() -> bool:
-        state = registry.find(name)
-        return state is not None and state.pid == child.pid and sum(each.batches for each in state.queries) >= count
 
-    child.wait_until(has_told, what=f"batch of {name}", seconds_max=SECONDS_MAX)
+def has_told(state: Path, name: str, pid: int, batches: int = 1) -> bool:
+    """Whether a process has noted so many batches of a pipeline."""
+    found = Registry(state).find(name)
+    return found is not None and found.pid == pid and sum(each.batches for each in found.queries) >= batches
 
 
 def session_members(leader: int) -> list[int]:

@@ -18,11 +18,14 @@ TESTS = Path(__file__).parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS_MAX = 180.0
 DRIVER_SECONDS_MAX = 400.0
+SHORT_LIVED_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""A Java that lives for seconds need not learn to be fast; a third of its start is spared."""
 
 
 def environment(folder: Path) -> dict[str, str]:
     return {
         **spark_environment(),
+        **SHORT_LIVED_JAVA,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(folder),
         "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),

@@ -14,6 +14,7 @@ import pytest
 from penstock.cli.demo_folder import end_processes
 from penstock.testing.processes import port_answers
 from spark.pipeline_processes import SECONDS_MAX, command, session_members, wait_until
+from spark.spark_processes import SHORT_LIVED_JAVA
 
 STARTED = re.compile(r"sent \d")
 FILLED = re.compile(r"windows [1-9].*table [1-9]")
@@ -29,7 +30,7 @@ class Demo:
                 command("demo", "--rate", "200", "-o", "json"),
                 stdout=subprocess.PIPE,
                 stderr=said,
-                env={**os.environ, "TMPDIR": str(temporary)},
+                env={**os.environ, **SHORT_LIVED_JAVA, "TMPDIR": str(temporary)},
                 start_new_session=True,
             )
 

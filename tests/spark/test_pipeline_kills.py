@@ -34,6 +34,7 @@ KILLS = int(os.environ.get("PENSTOCK_TEST_PIPELINE_KILLS", "0"))
 """Of each pipeline; a few if it is not set."""
 FEW_KILLS = {TableFormat.PARQUET: 1, TableFormat.DELTA: 3, TableFormat.ICEBERG: 3}
 MOMENT_SECONDS_MAX = 1.5
+SEED_VARIABLE = "PENSTOCK_TEST_SEED"
 RECORDS = 2_000
 """Before every start: more than an archive takes in until it is killed."""
 RECORDS_PER_BATCH = 40
@@ -47,8 +48,9 @@ def killed(child: Any, chance: random.Random) -> None:
 
 
 def told_chance() -> random.Random:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    """A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+    seed = int(os.environ.get(SEED_VARIABLE, "0")) or random.randrange(1, 1 << 32)
+    print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)
 
 

@@ -20,7 +20,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.registry import QueryProgress, advanced
 from pyspark_penstock.pipelines.spec import PipelineSpec, SpecError, parse_spec, read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
-from spark.pipeline_processes import SECONDS_MAX, SHORT_LIVED_JAVA, command, environment
+from spark.pipeline_processes import SECONDS_MAX, command, environment
 from spark.topic_contents import committed, make_topic
 
 if TYPE_CHECKING:
@@ -179,9 +179,8 @@ def test_the_examples_archive_and_its_replay_run_as_they_are_written(shop: Penst
     assert fill[-1] == "localhost:9092"
     run_in_terminal([sys.executable, *fill[1:-1], shop.bootstrap, "300"], shop, tmp_path)
     run_in_terminal([*command(*run[1:]), "--check"], shop, tmp_path)
-    quick = ("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}")
     for words in (keep, again):
-        run_in_terminal([*command(*words[1:]), *quick], shop, tmp_path)
+        run_in_terminal(command(*words[1:]), shop, tmp_path)
     good = [each for each in committed(shop.bootstrap, "orders") if each.value() != b"{broken"]
     sent_again = committed(shop.bootstrap, "orders-again")
     assert len(good) >= 297

@@ -7,14 +7,14 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.spec import read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
-from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, wait_until
+from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, has_told, wait_until
 from spark.topic_contents import make_topic, values
 
 if TYPE_CHECKING:
@@ -57,13 +57,12 @@ def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
     exported = {**os.environ, **variables}
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=exported) as process:
 
-        def listed() -> list[Any]:
-            assert process.poll() is None, "the pipeline has ended"
-            return list(ask(["pipeline", "list"], variables, tmp_path))
+        def has_told_or_ended() -> bool:
+            return process.poll() is not None or has_told(state, "doubles", process.pid)
 
         try:
-            wait_until(lambda: any(each["rows"] for each in listed()), "rows of a pipeline")
-            (seen,) = listed()
+            wait_until(has_told_or_ended, "batch of a pipeline")
+            (seen,) = ask(["pipeline", "list"], variables, tmp_path)
             again = subprocess.run(run, capture_output=True, text=True, check=False, timeout=SECONDS_MAX, env=exported)
             stopped = ask(["pipeline", "stop", "doubles"], variables, tmp_path)
             answered, _ = process.communicate(timeout=SECONDS_MAX)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.broker_process import PenstockProcess
+from spark.spark_processes import SHORT_LIVED_JAVA
 
 HERE = Path(__file__).parent
 SECONDS_MAX = 400
@@ -22,6 +23,7 @@ def test_sparks_own_kafka_connector_works_and_a_query_moves_from_it(broker: Pens
     """In a process of its own: jars belong to a session from its start."""
     program = [sys.executable, str(HERE / "own_connector.py"), broker.bootstrap, str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    environment |= SHORT_LIVED_JAVA
     done = subprocess.run(
         program, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, env=environment, cwd=tmp_path
     )
