@@ -12,7 +12,7 @@ from penstock.testing.broker_child import BrokerChild
 from penstock.testing.probe import speaks_kafka
 from penstock.testing.processes import LOOPBACK, free_port
 
-READY_SECONDS_MAX = 30.0
+READY_SECONDS_MAX = 90.0
 
 
 class PenstockProcess(BrokerChild):
