@@ -18,7 +18,7 @@ from pyspark_penstock.pipelines.registry import PipelineState, Registry
 from spark.spark_processes import SHORT_LIVED_JAVA
 
 RUN = "from penstock.cli.main import run; run()"
-SECONDS_MAX = 180.0
+SECONDS_MAX = 300.0
 POLL_SECONDS = 0.05
 
 

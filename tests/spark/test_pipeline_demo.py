@@ -73,6 +73,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_demo_counts_orders_and_leaves_nothing_of_itself_or_of_one_that_was_killed(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -83,7 +83,7 @@ def check_rows(rows: list[tuple[int, int, int]], sent: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 2 * SECONDS_MAX * KILLS)
+@pytest.mark.timeout(1500 + 2 * SECONDS_MAX * KILLS)
 @pytest.mark.parametrize("kind", list(TableFormat))
 def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
@@ -108,7 +108,7 @@ def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 2 * SECONDS_MAX * KILLS)
+@pytest.mark.timeout(1500 + 2 * SECONDS_MAX * KILLS)
 @pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.ICEBERG])
 def test_a_replay_that_is_killed_goes_on_and_every_record_is_sent_once_in_its_order(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat

@@ -174,6 +174,7 @@ def run_in_terminal(arguments: list[str], shop: PenstockProcess, folder: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_examples_archive_and_its_replay_run_as_they_are_written(shop: PenstockProcess, tmp_path: Path) -> None:
     fill, run, keep, again = commands_of_the_example()
     assert fill[-1] == "localhost:9092"
