@@ -7,6 +7,7 @@ its name in `.pyiceberg.yaml` or in the environment.
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -41,6 +42,8 @@ class IcebergTable:
         if self._name.count(".") < 1:
             raise LakeError(f"an Iceberg table is named NAMESPACE.TABLE, not {self._name!r}")
         self._catalog = self._own_catalog(warehouse) if not catalog else _pyiceberg("catalog").load_catalog(catalog)
+        # A catalog keeps connections to its database; from Python 3.13 on one that nobody closes is warned of.
+        weakref.finalize(self, self._catalog.close)
         self._exceptions: Any = _pyiceberg("exceptions")
         self._opened: Any = None
         self._partition_by: tuple[str, ...] = ()
