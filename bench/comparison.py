@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.client_program import run_client
 from bench.page_cache import settle
@@ -35,8 +36,28 @@ def _run_round(scenario: Scenario, number: int, side: Side) -> Iterator[Sample]:
 
 
 def run_step(step: Step, side: Side, topic: str) -> dict[str, float]:
-    """The client's figures and the broker's cost around them."""
-    return costed(side, lambda: run_client(step.mode, side.bootstrap, topic, *step.arguments))
+    """The clients' figures and the broker's cost around them."""
+
+    def load(_: int) -> dict[str, float]:
+        return run_client(step.mode, side.bootstrap, topic, *step.arguments)
+
+    if step.clients == 1:
+        return costed(side, lambda: load(0))
+    with ThreadPoolExecutor(step.clients) as at_once:
+        return costed(side, lambda: together(list(at_once.map(load, range(step.clients)))))
+
+
+def together(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    """What clients that ran at once have moved, by the clock of the slowest."""
+    messages, size = (sum(each[name] for each in figures) for name in ("messages", "bytes"))
+    seconds = max(each["seconds"] for each in figures)
+    return {
+        "messages": messages,
+        "bytes": size,
+        "seconds": seconds,
+        "messages_per_second": messages / seconds,
+        "mb_per_second": size / seconds / MEGABYTE,
+    }
 
 
 def costed(side: Side, work: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -23,6 +23,8 @@ METHOD = """## How
 - Broker CPU is utime + stime of the broker's process tree from /proc around a work, per 10^9 bytes of payload.
 - librdkafka: linger.ms=5, batch.size=1000000, queue.buffering.max.messages=500000; fetch.message.max.bytes=4000000,
   queued.min.messages=1000000; latency works with linger.ms=0. 5 million messages of 100 B, 1.5 million of 1 KB.
+- Two producers are two processes that share the messages, two consumers are two that read all of them; the slower one's
+  clock counts. One librdkafka alone is often slower than the broker, and then the work measures librdkafka.
 - One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
 - End to end: one process sends and reads with one monotonic clock; the first second is not counted.
 - Commits are raw OffsetCommit requests (version 7) of groups without members, each answer checked. Heartbeats come

@@ -129,6 +129,8 @@ def _ready(work: str, title: str, absolute_max: float | None) -> Row:
 ROWS: tuple[Row, ...] = (
     _rate("produce-100", "produce 100 B", 1.5),
     _cpu("produce-100", "produce 100 B", 0.25),
+    _rate("produce-100-two", "produce 100 B, two producers", 1.5),
+    _cpu("produce-100-two", "produce 100 B, two producers"),
     _bandwidth("produce-1k", "produce 1 KB", 1.8),
     _cpu("produce-1k", "produce 1 KB", 0.35),
     _bandwidth("produce-1k-lz4", "produce 1 KB, lz4", 1.0),
@@ -137,6 +139,8 @@ ROWS: tuple[Row, ...] = (
     _cpu("consume-100", "consume 100 B", 0.4),
     _bandwidth("consume-1k", "consume 1 KB", 1.2),
     _cpu("consume-1k", "consume 1 KB", 0.6),
+    _bandwidth("consume-1k-two", "consume 1 KB, two consumers", 1.2),
+    _cpu("consume-1k-two", "consume 1 KB, two consumers"),
     *_requests("requests-8x8", "one-record requests, 8 connections x 8 in flight", 1.5),
     *_requests("requests-1x1", "one-record requests, one at a time"),
     *_latency("latency-1000", "end to end at 1,000 msg/s", p99_ratio_max=0.3),

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One execution of the load program; its figures are stored under ``work``."""
+    """One execution of the load program, or several at once; their figures are stored under ``work``."""
 
     work: str
     mode: str
     arguments: tuple[str, ...]
+    clients: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +101,15 @@ QUICK = Sizes(
 )
 
 
-def produce(work: str, messages: int, size: int, *arguments: str) -> Step:
-    return Step(
-        work=work,
-        mode="produce",
-        arguments=("--messages", str(messages), "--size", str(size), "--acks", "1", *arguments),
-    )
+def produce(work: str, messages: int, size: int, *arguments: str, clients: int = 1) -> Step:
+    """Clients share the messages: where one is slower than the broker, its own speed is what is measured."""
+    counts = ("--messages", str(messages // clients), "--size", str(size))
+    return Step(work=work, mode="produce", arguments=(*counts, "--acks", "1", *arguments), clients=clients)
 
 
-def consume(work: str, messages: int) -> Step:
-    return Step(work=work, mode="consume", arguments=("--messages", str(messages)))
+def consume(work: str, messages: int, *, clients: int = 1) -> Step:
+    """Every client reads all the messages."""
+    return Step(work=work, mode="consume", arguments=("--messages", str(messages)), clients=clients)
 
 
 def requests(work: str, connections: int, in_flight: int, seconds: int) -> Step:
@@ -130,7 +130,14 @@ def scenarios(sizes: Sizes) -> tuple[Scenario, ...]:
     )
     return (
         _scenario("100b", sizes, produce("produce-100", small, 100), consume("consume-100", small)),
-        _scenario("1kb", sizes, produce("produce-1k", large, 1000), consume("consume-1k", large)),
+        _scenario("100b-two", sizes, produce("produce-100-two", small, 100, clients=2)),
+        _scenario(
+            "1kb",
+            sizes,
+            produce("produce-1k", large, 1000),
+            consume("consume-1k", large),
+            consume("consume-1k-two", large, clients=2),
+        ),
         _scenario("lz4", sizes, produce("produce-1k-lz4", large, 1000, "--compression", "lz4")),
         _scenario("idempotent", sizes, *plain_and_idempotent),
         Scenario(

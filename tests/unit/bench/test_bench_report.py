@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from bench.client_program import LoadFailed
+from bench.comparison import together
 from bench.java_tools import parse_consumer, parse_producer
 from bench.report import render
 from bench.run import parse, part_names
@@ -11,7 +12,7 @@ from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.targets import ROWS, Row, find
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
-from bench.works import FULL, QUICK, scenarios
+from bench.works import FULL, QUICK, produce, scenarios
 
 from penstock.core.group.assignors import ASSIGNORS
 
@@ -81,6 +82,28 @@ def test_the_report_names_every_missed_target_and_both_figures() -> None:
     assert "two cores" in text
     assert "    make bench\n" in text
     assert "A try" not in text
+
+
+def test_clients_that_ran_at_once_are_judged_by_the_slowest() -> None:
+    figures = together(
+        [
+            {"messages": 10, "bytes": 1e6, "seconds": 1.0, "messages_per_second": 10},
+            {"messages": 10, "bytes": 1e6, "seconds": 4.0, "messages_per_second": 2.5},
+        ]
+    )
+    assert figures == {
+        "messages": 20,
+        "bytes": 2e6,
+        "seconds": 4.0,
+        "messages_per_second": 5.0,
+        "mb_per_second": 0.5,
+    }
+
+
+def test_producers_at_once_share_the_messages_of_one() -> None:
+    alone, two = produce("w", 1000, 100), produce("w", 1000, 100, clients=2)
+    assert [step.arguments[:2] for step in (alone, two)] == [("--messages", "1000"), ("--messages", "500")]
+    assert [step.clients for step in (alone, two)] == [1, 2]
 
 
 def test_a_partial_run_says_that_it_proves_nothing() -> None:
