@@ -50,7 +50,11 @@ def run_step(step: Step, side: Side, topic: str) -> dict[str, float]:
 def together(figures: Sequence[dict[str, float]]) -> dict[str, float]:
     """What clients that ran at once have moved, by the clock of the slowest."""
     messages, size = (sum(each[name] for each in figures) for name in ("messages", "bytes"))
-    seconds = max(each["seconds"] for each in figures)
+    return moved(messages, size, max(each["seconds"] for each in figures))
+
+
+def moved(messages: float, size: float, seconds: float) -> dict[str, float]:
+    """So many messages and bytes in that time, as the load program puts it."""
     return {
         "messages": messages,
         "bytes": size,

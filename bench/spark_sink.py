@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.comparison import MEGABYTE, line
+from bench.comparison import line, moved
 from bench.page_cache import settle
 from bench.samples import KAFKA, Sample
 from bench.sides import Side, fresh_side
@@ -73,11 +73,4 @@ def written(spark: SparkSession, side: Side, folder: Path, count: int) -> dict[s
     if messages != count:
         raise ProcessFailed(f"{messages} rows were written, there are {count}")
     side.delete_topics([topic])
-    size = messages * VALUE_BYTES
-    return {
-        "messages": messages,
-        "bytes": size,
-        "seconds": seconds,
-        "messages_per_second": messages / seconds,
-        "mb_per_second": size / seconds / MEGABYTE,
-    }
+    return moved(messages, messages * VALUE_BYTES, seconds)

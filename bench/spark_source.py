@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from tools.spark_jars import is_complete, jars, jars_folder
 
 from bench.client_program import ROOT, run_client
-from bench.comparison import MEGABYTE, line
+from bench.comparison import MEGABYTE, line, moved
 from bench.page_cache import settle
 from bench.samples import KAFKA, PENSTOCK, Sample
 from bench.sides import Side, fresh_side
@@ -137,7 +137,7 @@ def _rounds(
 def _summed(reading: Reading) -> dict[str, float]:
     began = time.perf_counter()
     row: Any = reading.table().selectExpr("count(1) as messages", "sum(length(value)) as bytes").collect()[0]
-    return _rate(row.messages, row.bytes, time.perf_counter() - began)
+    return moved(row.messages, row.bytes, time.perf_counter() - began)
 
 
 def _drained(reading: Reading) -> dict[str, float]:
@@ -154,19 +154,9 @@ def _drained(reading: Reading) -> dict[str, float]:
             raise ProcessFailed(f"a stream did not end within {SECONDS_MAX} s")
         messages = sum(progress["numInputRows"] for progress in query.recentProgress)
         spent_ms = sum(progress["durationMs"]["triggerExecution"] for progress in query.recentProgress)
-        return _rate(messages, messages * READ_PARTS["spark-read-1kb"], spent_ms / 1000)
+        return moved(messages, messages * READ_PARTS["spark-read-1kb"], spent_ms / 1000)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _rate(messages: int, size: int, seconds: float) -> dict[str, float]:
-    return {
-        "messages": messages,
-        "bytes": size,
-        "seconds": seconds,
-        "messages_per_second": messages / seconds,
-        "mb_per_second": size / seconds / MEGABYTE,
-    }
 
 
 def _waited(reading: Reading) -> dict[str, float]:

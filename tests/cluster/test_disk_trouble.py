@@ -18,7 +18,7 @@ from cluster.small_disks import MakeDisk, SmallDisk, vanish
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import ProcessFailed, free_port
 from protocol.batches import batch, records_of
-from protocol.raw import KAFKA_STORAGE_ERROR, NONE, Wire
+from protocol.raw import EARLIEST, KAFKA_STORAGE_ERROR, NONE, Wire
 from protocol.topics import create_topic, wait_until
 
 pytestmark = pytest.mark.penstock_only
@@ -126,6 +126,7 @@ def test_retention_makes_room_on_a_full_disk(make_disk: MakeDisk) -> None:
                 return wire.offset("t") > 20
 
             wait_until(wrote_more_than_fits, what="room made by retention", seconds_max=60)
+            assert wire.offset("t", EARLIEST) > 0
 
 
 def test_topics_on_a_full_disk_can_be_deleted(make_disk: MakeDisk) -> None:
@@ -141,6 +142,7 @@ def test_topics_on_a_full_disk_can_be_deleted(make_disk: MakeDisk) -> None:
             done.result(TIMEOUT)
 
             wait_until(lambda: write(wire, "small", 0), what="room for the other topic")
+            assert_readable(wire, "small", 1)
 
 
 # Several disks, one of them bad

@@ -236,6 +236,7 @@ def test_a_connection_that_drops_while_it_waits_to_join_does_not_keep_its_place(
         for _ in range(3):
             with Wire(broker.bootstrap) as visitor:
                 given = visitor.ask(join_request("", 1000, 1000))
+                assert given.error_code == MEMBER_ID_REQUIRED
                 visitor.send(join_request(given.member_id, 1000, 1000))
         settle(member, places=PARTITIONS)
         fill(broker, TOPIC, numbered(8), partitions=PARTITIONS)

@@ -189,6 +189,8 @@ def test_clients_that_vanish_during_a_long_poll_leave_nothing_behind(broker: Any
                 wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     wait_until(lambda: descriptors(broker.pid) <= before + 10, what="closed descriptors")
+    with Wire(broker.bootstrap) as wire:
+        assert wire.versions()
 
 
 def resident(broker: Any) -> int:

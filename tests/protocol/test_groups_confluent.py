@@ -87,15 +87,14 @@ def test_a_member_that_leaves_gives_its_partitions_to_the_rest(
     assert not ownership.faults
 
 
-def test_a_pattern_finds_topics_that_are_made_later(
-    broker: Any, group: str, protocol: dict[str, str], request: pytest.FixtureRequest
-) -> None:
+def test_a_pattern_finds_topics_that_are_made_later(broker: Any, group: str, protocol: dict[str, str]) -> None:
     stem = fresh_name("pattern")
     create_topic(broker.bootstrap, f"{stem}-one")
     with Member(broker, group, [f"^{stem}-.*"], **protocol) as member:
         settle(member, places=1)
         create_topic(broker.bootstrap, f"{stem}-two", partitions=2)
         settle(member, places=3)
+        assert member.owned == {(f"{stem}-one", 0), (f"{stem}-two", 0), (f"{stem}-two", 1)}
 
 
 def test_a_topic_that_grows_is_read_whole(broker: Any, make_topic: Any, group: str, protocol: dict[str, str]) -> None:
@@ -127,7 +126,7 @@ def test_a_topic_deleted_while_subscribed_leaves_the_group_with_the_rest(
         admin.delete_topics([gone])[gone].result(SECONDS_MAX)
         wait_until(lambda: member.owned == {(stays, 0), (stays, 1)}, what="the rest", seconds_max=SECONDS_MAX)
         fill(broker, stays, numbered(10, start=10), partitions=2)
-        await_values(numbered(20), member)
+        assert set(await_values(numbered(20), member)) == set(numbered(20))
         await_commits(broker, group, stays, 2, total=10)
     wait_until(lambda: committed(broker, group, gone, 2) == [-1001, -1001], what="end of its offsets")
 
@@ -197,6 +196,7 @@ def test_a_group_changes_from_the_classic_to_the_new_protocol_and_back_while_it_
                 settle(back, places=4)
                 feed(back)
                 await_commits(broker, group, topic, 4, total=len(produced))
+    assert committed(broker, group, topic, 4) == [len(produced) // 4] * 4
 
 
 def test_offsets_are_committed_without_being_a_member_and_carry_a_note(broker: Any, topic: str, group: str) -> None:
@@ -240,5 +240,8 @@ def test_a_member_that_stops_polling_loses_its_partitions(broker: Any, topic: st
     try:
         with Member(broker, group, [topic], **CLASSIC_RANGE) as member:
             settle(member, places=1)
+            told = silent.poll(SECONDS_MAX)
     finally:
         silent.close()
+    assert told is not None
+    assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED

@@ -142,6 +142,7 @@ def test_the_group_command_resets_and_deletes(broker: Any, make_topic: Any, grou
 def test_javas_clients_end_when_they_are_told(broker: Any, topic: str, group: str, tmp_path: Path) -> None:
     with verifiable_consumer(broker, group, topic, tmp_path / "log") as log:
         wait_until(lambda: bool(events(log, "partitions_assigned")), what="assignment", seconds_max=SECONDS_MAX)
+    assert events(log, "shutdown_complete")
     wait_until(
         lambda: "Empty" in tool(GROUPS, *on(broker), "--describe", "--group", group, "--state"),
         what="an empty group",

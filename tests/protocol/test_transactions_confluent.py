@@ -245,13 +245,18 @@ def test_a_member_that_lost_its_partitions_cannot_commit_them(broker: Any, make_
     assert committed(broker, name, source) < 0
 
 
-def test_a_transaction_that_wrote_nothing_ends_either_way(broker: Any, name: str) -> None:
+def test_a_transaction_that_wrote_nothing_ends_either_way(broker: Any, topic: str, name: str) -> None:
     producer = transactional(broker, name)
     for _ in range(2):
         producer.begin_transaction()
         producer.commit_transaction(SECONDS_MAX)
         producer.begin_transaction()
         producer.abort_transaction(SECONDS_MAX)
+    producer.begin_transaction()
+    producer.produce(topic, b"something", partition=0)
+    producer.commit_transaction(SECONDS_MAX)
+
+    assert read_ended(broker, topic) == [b"something"]
 
 
 def test_a_transaction_outlives_its_broker(start_broker: Any, name: str) -> None:

@@ -1,7 +1,7 @@
 import os
+import select
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from penstock.testing.processes import (
     WORKER_VARIABLE,
     WORKERS_VARIABLE,
     Child,
-    Deadline,
     ProcessFailed,
     free_port,
     free_ports,
@@ -72,24 +71,17 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) 
     assert child.stop(seconds_max=0.05) == -9
 
 
-def runs(pid: int) -> bool:
-    """Whether a process is alive. Its new parent may not have buried it yet, and a zombie runs nothing."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_a_kill_reaches_the_children_of_the_child(tmp_path: Path) -> None:
     grandchild = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {FOREVER!r}]).wait()"
     child = start(grandchild, tmp_path)
     tree = process_tree(child.pid)
     assert len(tree) == 2
-    child.kill()
-    deadline = Deadline(PATIENCE_SECONDS)
-    while runs(tree[1]) and not deadline.passed:
-        time.sleep(0.01)
-    assert not runs(tree[1])
+    grandchild_ends = os.pidfd_open(tree[1])
+    try:
+        child.kill()
+        assert select.select([grandchild_ends], [], [], PATIENCE_SECONDS)[0]
+    finally:
+        os.close(grandchild_ends)
 
 
 def test_a_child_that_ends_while_it_is_waited_for_shows_its_last_words(tmp_path: Path) -> None:

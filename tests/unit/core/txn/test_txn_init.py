@@ -75,7 +75,8 @@ def test_a_timeout_out_of_bounds_is_refused(rig: Rig, timeout_ms: int) -> None:
 
 
 def test_the_longest_timeout_is_taken(rig: Rig) -> None:
-    rig.init(timeout_ms=900_000)
+    producer_id, epoch = rig.init(timeout_ms=900_000)
+    assert (producer_id >= 0, epoch, rig.shard.count) == (True, 0, 1)
 
 
 @pytest.mark.parametrize(
