@@ -19,36 +19,62 @@ RECORD_BYTES = 1000
 TOOL_SECONDS_MAX = 180
 TOOL_HEAP = "512m"
 JOIN_GROUP = 11
+SMALL_RECORD_BYTES, SMALL_TIMES = 100, 3
+TRANSACTION_MS = 20
+"""As long as the tool takes for some ten thousand records of 100 bytes; it ends transactions by time only."""
+
 SUMMARY = re.compile(r"(\d+) records sent, ([\d.]+) records/sec \(.*?\), .*?(\d+) ms 99th")
+
+Tool = Callable[[str, str, int], dict[str, float]]
+"""Runs with the address of the brokers, the topic and the number of messages."""
 
 
 def run_java(sides: Sequence[Side], messages: int, rounds: int, say: Callable[[str], None]) -> Iterator[Sample]:
     """ProducerPerformance (idempotent, acks=all: its defaults), then ConsumerPerformance on the same topic.
 
-    The consumer joins a group, so it runs only against brokers that offer groups.
+    The consumer joins a group, so it runs only against brokers that offer groups. Then small records, first without
+    and then within transactions.
     """
     for number in range(rounds):
         for side in sides:
-            topic = f"bench-java-{number}"
-            side.create_topics([topic], partitions=1)
-            tools = {"java-produce": produce}
+            large: dict[str, Tool] = {"java-produce": produce}
             if JOIN_GROUP in api_versions(LOOPBACK, side.broker.port):
-                tools["java-consume"] = consume
-            for work, tool in tools.items():
-                values = costed(side, partial(tool, side.bootstrap, topic, messages))
-                sample = Sample(work=work, side=side.name, round=number, values=values)
-                say(line(sample))
-                yield sample
-            side.delete_topics([topic])
+                large["java-consume"] = consume
+            small: dict[str, Tool] = {"java-small": produce_small, "java-small-txn": produce_transactions}
+            yield from on_one_topic(side, f"bench-java-{number}", large, number, messages, say)
+            yield from on_one_topic(side, f"bench-java-small-{number}", small, number, messages * SMALL_TIMES, say)
 
 
-def produce(bootstrap: str, topic: str, messages: int) -> dict[str, float]:
+def on_one_topic(
+    side: Side, topic: str, tools: dict[str, Tool], number: int, messages: int, say: Callable[[str], None]
+) -> Iterator[Sample]:
+    side.create_topics([topic], partitions=1)
+    for work, tool in tools.items():
+        values = costed(side, partial(tool, side.bootstrap, topic, messages))
+        sample = Sample(work=work, side=side.name, round=number, values=values)
+        say(line(sample))
+        yield sample
+    side.delete_topics([topic])
+
+
+def produce(
+    bootstrap: str, topic: str, messages: int, *arguments: str, record_bytes: int = RECORD_BYTES
+) -> dict[str, float]:
     output = _run(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(messages)),
-        *("--record-size", str(RECORD_BYTES), "--throughput", "-1"),
+        *("--record-size", str(record_bytes), "--throughput", "-1", *arguments),
     )
-    return {**parse_producer(output), "bytes": float(messages * RECORD_BYTES)}
+    return {**parse_producer(output, record_bytes), "bytes": float(messages * record_bytes)}
+
+
+def produce_small(bootstrap: str, topic: str, messages: int) -> dict[str, float]:
+    return produce(bootstrap, topic, messages, record_bytes=SMALL_RECORD_BYTES)
+
+
+def produce_transactions(bootstrap: str, topic: str, messages: int) -> dict[str, float]:
+    transactions = ("--transactional-id", topic, "--transaction-duration-ms", str(TRANSACTION_MS))
+    return produce(bootstrap, topic, messages, *transactions, record_bytes=SMALL_RECORD_BYTES)
 
 
 def consume(bootstrap: str, topic: str, messages: int) -> dict[str, float]:
@@ -59,7 +85,7 @@ def consume(bootstrap: str, topic: str, messages: int) -> dict[str, float]:
     return {**parse_consumer(output), "bytes": float(messages * RECORD_BYTES)}
 
 
-def parse_producer(output: str) -> dict[str, float]:
+def parse_producer(output: str, record_bytes: int = RECORD_BYTES) -> dict[str, float]:
     """The last line with percentiles is the sum of the run; those before are five-second windows without them."""
     found = SUMMARY.findall(output)
     if not found:
@@ -68,7 +94,7 @@ def parse_producer(output: str) -> dict[str, float]:
     return {
         "messages": float(messages),
         "messages_per_second": float(per_second),
-        "mb_per_second": float(per_second) * RECORD_BYTES / 1e6,
+        "mb_per_second": float(per_second) * record_bytes / 1e6,
         "ms_p99": float(milliseconds_99),
     }
 

@@ -112,7 +112,11 @@ class NetworkKeys:
         doc="Allow an unprotected listener that other machines can reach.",
     )
     socket_send_buffer_bytes: int = key(
-        "socket.send.buffer.bytes", -1, Kind.INT, doc="SO_SNDBUF of a connection; -1 leaves it to the system."
+        "socket.send.buffer.bytes",
+        320 * 1024,
+        Kind.INT,
+        doc="SO_SNDBUF of a connection; -1 leaves it to the system. More for readers far away: it bounds what is on "
+        "the way to one of them.",
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",

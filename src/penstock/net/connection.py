@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.net.reply import Buffer, CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, Outcome, Pending, PendingFrame
 
 LENGTH_BYTES = 4
 BUFFER_REST_BYTES = 4 * 1024
@@ -107,7 +107,7 @@ class Connection:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._out: deque[Buffer] = deque()
+        self._out: deque[Buffer | RestOfFile] = deque()
         self._out_bytes = 0
         self._slots: deque[Slot] = deque()
         self._reading = False
@@ -348,8 +348,6 @@ class Connection:
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
             return
-        if self.closed:
-            return
         if self._out:
             if not self._writing:
                 self._writing = True
@@ -363,24 +361,34 @@ class Connection:
         self._flush()
         if self._out_bytes < before:
             self._last_active_s = self.monotonic()
-        if not self.closed and not self._reading:
+        if not self._reading:
             self._go_on()
 
     def _send(self) -> None:
+        """Send until nothing is left or the kernel takes no more: a piece that is taken in part is the last one."""
         out = self._out
         while out:
             first = out[0]
-            if not isinstance(first, IN_MEMORY):
-                sent = os.sendfile(self._fd, first.fileno(), first.position, min(len(first), SENDFILE_BYTES_MAX))
+            if type(first) is RestOfFile:
+                wanted = min(first.length, SENDFILE_BYTES_MAX)
+                sent = os.sendfile(self._fd, first.fd, first.position, wanted)
                 if sent == 0:
                     raise OSError(errno.EIO, "a file ended before its slice")
-                self._sent_of_file(sent)
-                continue
-            if len(out) == 1:
-                sent = self._sock.send(first)
+                self._out_bytes -= sent
+                self.bytes_out += sent
+                if sent == first.length:
+                    out.popleft()
+                else:
+                    first.position += sent
+                    first.length -= sent
+                if sent < wanted:
+                    return
+            elif isinstance(first, IN_MEMORY):
+                if not self._sent(self._sock.send(first) if len(out) == 1 else self._send_vector()):
+                    return
             else:
-                sent = self._send_vector()
-            self._sent(sent)
+                assert not isinstance(first, RestOfFile)
+                out[0] = RestOfFile(first)
 
     def _send_vector(self) -> int:
         vector: list[bytes | bytearray | memoryview] = []
@@ -395,28 +403,21 @@ class Connection:
                 break
         return self._sock.sendmsg(vector, (), more)
 
-    def _sent(self, sent: int) -> None:
+    def _sent(self, sent: int) -> bool:
+        """Take off what has left; whether it ended between two pieces."""
         self._out_bytes -= sent
         self.bytes_out += sent
         out = self._out
         while sent:
             first = out[0]
+            assert isinstance(first, IN_MEMORY)
             length = len(first)
             if sent < length:
-                assert isinstance(first, IN_MEMORY)
                 out[0] = memoryview(first)[sent:]
-                raise BlockingIOError
+                return False
             sent -= length
             out.popleft()
-
-    def _sent_of_file(self, sent: int) -> None:
-        self._out_bytes -= sent
-        self.bytes_out += sent
-        first = self._out[0]
-        if sent == len(first):
-            self._out.popleft()
-        else:
-            self._out[0] = RestOfFile(first, sent)
+        return True
 
     # Life
 
@@ -479,18 +480,12 @@ class Connection:
 
 
 class RestOfFile:
-    """What is left of a file range after a part was sent."""
+    """A range of a file on its way out, and how far it is. It has the range, which has the file open."""
 
-    __slots__ = ("_length", "_range", "position")
+    __slots__ = ("_range", "fd", "length", "position")
 
-    def __init__(self, whole: Buffer, sent: int) -> None:
-        assert not isinstance(whole, IN_MEMORY)
+    def __init__(self, whole: FileRange) -> None:
         self._range = whole
-        self._length = len(whole) - sent
-        self.position = whole.position + sent
-
-    def __len__(self) -> int:
-        return self._length
-
-    def fileno(self) -> int:
-        return self._range.fileno()
+        self.fd = whole.fileno()
+        self.position = whole.position
+        self.length = len(whole)

@@ -112,7 +112,7 @@ def test_a_partial_run_says_that_it_proves_nothing() -> None:
 
 def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     lifecycle = {"start-empty", "start-partitions", "partitions-many", "memory-after"}
-    java = {"java-produce", "java-consume"}
+    java = {"java-produce", "java-consume", "java-small", "java-small-txn"}
     groups = {
         "group-commits-piped",
         "group-commits",

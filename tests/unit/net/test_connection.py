@@ -334,8 +334,24 @@ def test_a_slice_of_a_file_is_sent_between_its_neighbours(tmp_path: Path) -> Non
 
     async def scenario() -> None:
         async with peer(serve) as it:
+            await it.send(b"get", b"get")
+            for _ in range(2):
+                assert await it.receive() == b"abc" + content[17 : 17 + 2_900_000] + b"xyz"
+
+    asyncio.run(scenario())
+    piece.close()
+
+
+def test_a_file_that_ends_before_its_slice_closes_the_connection(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"short")
+    piece = Slice(path, 0, 6)
+
+    async def scenario() -> None:
+        async with peer(lambda _, __: [len(piece).to_bytes(4, "big"), piece]) as it:
             await it.send(b"get")
-            assert await it.receive() == b"abc" + content[17 : 17 + 2_900_000] + b"xyz"
+            assert await it.exactly(4 + 5) == b"\0\0\0\6short"
+            assert await it.closed() == "send failed: a file ended before its slice"
 
     asyncio.run(scenario())
     piece.close()
