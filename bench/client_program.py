@@ -37,12 +37,17 @@ def librdkafka_version() -> str:
 
 
 def run_client(mode: str, bootstrap: str, topic: str, *arguments: str) -> dict[str, float]:
+    """The numbers of one execution against a broker."""
+    return run_program(mode, "--bootstrap", bootstrap, "--topic", topic, *arguments)
+
+
+def run_program(*arguments: str) -> dict[str, float]:
     """The numbers of one execution."""
-    command = [str(PROGRAM), mode, "--bootstrap", bootstrap, "--topic", topic, *arguments]
+    command = [str(PROGRAM), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise LoadFailed(f"{mode} on {topic} did not end within {RUN_SECONDS_MAX} s") from None
+        raise LoadFailed(f"{' '.join(command)}\ndid not end within {RUN_SECONDS_MAX} s") from None
     if done.returncode != 0:
         raise LoadFailed(f"{' '.join(command)}\nstatus {done.returncode}: {done.stderr.strip()}")
     answer: dict[str, object] = json.loads(done.stdout)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from bench.samples import Results, Spread
-from bench.targets import ROWS, Finding, Row, find
+from bench.samples import CEILING, Results, Spread
+from bench.targets import CEILING_ROWS, ROWS, Finding, Row, find
 
 HEAD = """# Results of the benchmark
 
 penstock and Apache Kafka under the same load on the same machine, alternating in one run. Written by the benchmark
 itself; do not edit. Timings of a shared machine scatter, so the ratios within one run are what counts; the figures in
 brackets are the lowest and the highest round.
+"""
+
+CEILINGS = """## What the load program can do
+
+Without a broker worth the name: librdkafka's own mock broker, in memory, takes what the same program produces; and for
+the latency two bare sockets and a process between them that only passes bytes on stand where librdkafka and the broker
+are otherwise. What lies beyond these is beyond any broker on this machine.
 """
 
 METHOD = """## How
@@ -27,6 +34,9 @@ METHOD = """## How
   clock counts. One librdkafka alone is often slower than the broker, and then the work measures librdkafka.
 - One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
 - End to end: one process sends and reads with one monotonic clock; the first second is not counted.
+- What the load program can do is measured with the same sizes, warm rounds and counted rounds, a new mock broker for
+  each. The relay is a process that only receives and sends; the messages are paced and timed as end to end, without
+  librdkafka.
 - Commits are raw OffsetCommit requests (version 7) of groups without members, each answer checked. Heartbeats come
   from one raw connection for each group. Consumers of the assignment are confluent-kafka's, with default settings;
   the time runs from the last one's subscription until each owns its tenth. Loading runs from the start of the process
@@ -48,7 +58,16 @@ METHOD = """## How
 
 def render(results: Results) -> str:
     findings = [finding for row in ROWS if (finding := find(row, results)) and (finding.kafka or finding.penstock)]
-    parts = [HEAD, _summary(findings), _table(findings), _notes(results), _where(results), METHOD, _reproduce(results)]
+    parts = [
+        HEAD,
+        _summary(findings),
+        _table(findings),
+        _notes(results),
+        _ceilings(results),
+        _where(results),
+        METHOD,
+        _reproduce(results),
+    ]
     return "\n".join(part for part in parts if part)
 
 
@@ -79,6 +98,17 @@ def _table(findings: list[Finding]) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _ceilings(results: Results) -> str:
+    lines = [
+        f"| {row.title} | {row.unit} | {_figure(row, spread)} |"
+        for row in CEILING_ROWS
+        if (spread := results.spread(row.work, CEILING, row.metric))
+    ]
+    if not lines:
+        return ""
+    return "\n".join([CEILINGS, "| work | unit | figure |", "|---|---|---:|", *lines]) + "\n"
 
 
 def _figure(row: Row, spread: Spread | None) -> str:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
+from bench.ceilings import PARTS as CEILING_PARTS
+from bench.ceilings import measure_ceilings
 from bench.client_program import ROOT, LoadFailed, build
 from bench.comparison import run_scenario
 from bench.group_wire import Refused
@@ -49,6 +51,7 @@ def part_names() -> tuple[str, ...]:
     return (
         *(scenario.name for scenario in scenarios(FULL)),
         JAVA_PART,
+        *CEILING_PARTS,
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
         *SPARK_SOURCE_PARTS,
@@ -93,6 +96,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
     if "start" in options.parts:
         results.add(empty_starts(names, sizes.rounds, data, say))
     _compare(options.parts, names, sizes, data, results)
+    results.add(measure_ceilings(options.parts, sizes, data, say))
     results.add(measure_groups(options.parts, names, sizes, data, say))
     results.add(measure_transactions(options.parts, names, sizes, data, say))
     results.add(measure_spark_source(options.parts, names, sizes, data, say))

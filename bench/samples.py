@@ -15,6 +15,8 @@ from typing import Any
 KAFKA = "kafka"
 PENSTOCK = "penstock"
 SIDES = (KAFKA, PENSTOCK)
+CEILING = "ceiling"
+"""No side of the comparison: the load program without a broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

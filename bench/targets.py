@@ -243,3 +243,19 @@ ROWS: tuple[Row, ...] = (
     _ready("partitions-many", "ready to serve, 10,000 partitions, after a clean stop", None),
     _memory("partitions-many", "resident memory, 10,000 partitions, all served", 400),
 )
+
+CEILING_ROWS: tuple[Row, ...] = (
+    _rate("ceiling-produce-100", "produce 100 B into librdkafka's mock broker"),
+    _rate("ceiling-produce-100-idempotent", "the same, idempotent"),
+    *(
+        Row(
+            work="ceiling-latency-1000",
+            title=f"one hop in and one out at 1,000 msg/s: {label}",
+            metric=metric,
+            unit="ms",
+            digits=2,
+        )
+        for label, metric in (("p50", "ms_p50"), ("p99", "ms_p99"), ("p99.9", "ms_p999"))
+    ),
+)
+"""What there is without a broker; nothing to reach."""

@@ -4,53 +4,37 @@
  * librdkafka's queue is full, messages carry the moment they were due, so that a stall is not left out.
  */
 #include "kafka.h"
+#include "pace.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
-enum { WAIT_MS = 100, POLL_MS = 1, STAMP_BYTES = 8 };
-static const int64_t SILENCE_NS_MAX = 30 * 1000000000ll;
+enum { WAIT_MS = 100, POLL_MS = 1 };
+static const int64_t SILENCE_NS_MAX = SILENCE_SECONDS_MAX * 1000000000ll;
 
 struct sending {
     const struct options *options;
-    int64_t messages;
+    struct pace *pace;
 };
-
-static void sleep_until(int64_t due_ns) {
-    struct timespec due = {.tv_sec = due_ns / 1000000000, .tv_nsec = due_ns % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
-}
 
 static void *send_paced(void *argument) {
     const struct sending *sending = argument;
     const struct options *options = sending->options;
-    /* The default slack of 50 us would be half the distance between messages at 10,000 a second. */
-    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    sharpen_timers();
     rd_kafka_t *producer = open_producer(options, "0", NULL);
     rd_kafka_topic_t *topic = open_topic(producer, options);
     char *payload = allocate(1, (size_t)options->size);
     fill_payload(payload, (size_t)options->size, 1);
 
-    int64_t began = now_ns();
-    bool behind = false;
-    for (int64_t i = 0; i < sending->messages; i++) {
-        int64_t due = began + i * 1000000000 / options->rate;
-        int64_t stamp = now_ns();
-        if (stamp < due) {
-            sleep_until(due);
-            stamp = now_ns();
-            behind = false;
-        } else if (behind) {
-            stamp = due;
-        }
+    start_pace(sending->pace);
+    for (int64_t i = 0; i < sending->pace->messages; i++) {
+        int64_t stamp = await_turn(sending->pace);
         memcpy(payload, &stamp, STAMP_BYTES);
         while (rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, payload, (size_t)options->size, NULL, 0, NULL) != 0) {
             if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
                 fail("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
-            behind = true;
+            sending->pace->behind = true;
             rd_kafka_poll(producer, POLL_MS);
         }
         rd_kafka_poll(producer, 0);
@@ -70,7 +54,8 @@ static void read_stamps(rd_kafka_t *consumer, rd_kafka_queue_t *queue, int64_t *
         if (message == NULL) {
             rd_kafka_poll(consumer, 0);
             if (now - last > SILENCE_NS_MAX)
-                fail("consume: no message for 30 s after %lld of %lld", (long long)received, (long long)messages);
+                fail("consume: no message for %d s after %lld of %lld", SILENCE_SECONDS_MAX, (long long)received,
+                     (long long)messages);
             continue;
         }
         if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -86,12 +71,9 @@ static void read_stamps(rd_kafka_t *consumer, rd_kafka_queue_t *queue, int64_t *
 }
 
 int latency_mode(const struct options *options) {
-    if (options->size < STAMP_BYTES)
-        fail("--size %lld: at least %d bytes carry the time", (long long)options->size, STAMP_BYTES);
-    int64_t warmup = (int64_t)(options->warmup_seconds * (double)options->rate);
-    int64_t measured = (int64_t)(options->seconds * (double)options->rate);
-    struct sending sending = {.options = options, .messages = warmup + measured};
-    int64_t *samples = allocate((size_t)sending.messages, sizeof *samples);
+    struct pace pace = plan_pace(options);
+    struct sending sending = {.options = options, .pace = &pace};
+    int64_t *samples = allocate((size_t)pace.messages, sizeof *samples);
     rd_kafka_t *consumer = open_consumer(options);
     rd_kafka_topic_t *topic = open_topic(consumer, options);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(consumer);
@@ -102,15 +84,12 @@ int latency_mode(const struct options *options) {
     if (pthread_create(&sender, NULL, send_paced, &sending) != 0)
         fail("no thread for the sender");
     int64_t began = now_ns();
-    read_stamps(consumer, queue, samples, sending.messages);
+    read_stamps(consumer, queue, samples, pace.messages);
     double elapsed = (double)(now_ns() - began) / 1e9;
     pthread_join(sender, NULL);
     rd_kafka_consume_stop(topic, 0);
 
-    printf("{\"mode\":\"latency\",\"messages\":%lld,\"bytes\":%lld,\"rate\":%lld,\"seconds\":%.6f", (long long)measured,
-           (long long)(sending.messages * options->size), (long long)options->rate, elapsed);
-    print_percentiles("ms", samples + warmup, (size_t)measured);
-    printf("}\n");
+    print_latency(options, &pace, samples, elapsed);
     rd_kafka_queue_destroy(queue);
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(consumer);

@@ -17,6 +17,9 @@ static const char usage[] =
     "  transactions  --messages N --per-transaction M [--size S --partitions P --half-aborted --linger-ms L]\n"
     "  exchanges --messages N --per-transaction M [--size S --partitions P --half-aborted --plain]\n"
     "  commits   --connections C --in-flight K --seconds T\n"
+    "without a broker:\n"
+    "  mock      --topic TOPIC [--partitions P]: librdkafka's broker in memory, until the end of standard input\n"
+    "  relay     --rate R --seconds T [--size S --warmup-seconds W]\n"
     "  version\n";
 
 void fail(const char *format, ...) {
@@ -144,21 +147,24 @@ int main(int count, char **arguments) {
         return 0;
     }
     parse(&options, count - 1, arguments + 1);
-    if (options.bootstrap == NULL || options.topic == NULL) {
-        fputs(usage, stderr);
-        return 2;
-    }
     const struct {
         const char *name;
         int (*run)(const struct options *);
+        bool on_broker, on_topic;
     } modes[] = {
-        {"produce", produce_mode},   {"consume", consume_mode}, {"latency", latency_mode},
-        {"requests", requests_mode}, {"commits", commits_mode},  {"transactions", transactions_mode},
-        {"exchanges", exchanges_mode},
+        {"produce", produce_mode, true, true},     {"consume", consume_mode, true, true},
+        {"latency", latency_mode, true, true},     {"requests", requests_mode, true, true},
+        {"commits", commits_mode, true, true},     {"transactions", transactions_mode, true, true},
+        {"exchanges", exchanges_mode, true, true}, {"mock", mock_mode, false, true},
+        {"relay", relay_mode, false, false},
     };
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (strcmp(options.mode, modes[i].name) == 0)
-            return modes[i].run(&options);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(options.mode, modes[i].name) != 0)
+            continue;
+        if ((modes[i].on_broker && options.bootstrap == NULL) || (modes[i].on_topic && options.topic == NULL))
+            break;
+        return modes[i].run(&options);
+    }
     fputs(usage, stderr);
     return 2;
 }

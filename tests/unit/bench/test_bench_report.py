@@ -1,15 +1,16 @@
 from pathlib import Path
 
 import pytest
+from bench import ceilings
 from bench.client_program import LoadFailed
 from bench.comparison import together
 from bench.java_tools import parse_consumer, parse_producer
 from bench.report import render
 from bench.run import parse, part_names
-from bench.samples import KAFKA, PENSTOCK, Results, Sample
+from bench.samples import CEILING, KAFKA, PENSTOCK, SIDES, Results, Sample
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
-from bench.targets import ROWS, Row, find
+from bench.targets import CEILING_ROWS, ROWS, Row, find
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
 from bench.works import FULL, QUICK, produce, scenarios
@@ -110,6 +111,100 @@ def test_a_partial_run_says_that_it_proves_nothing() -> None:
     assert "**A try**" in render(results([], [], complete=False))
 
 
+def test_what_the_load_program_can_do_is_told_after_the_table() -> None:
+    found = results([], [])
+    for number, rate in enumerate((4_000_000.0, 4_400_000.0, 4_200_000.0)):
+        values = {"messages_per_second": rate}
+        found.add([Sample(work="ceiling-produce-100", side=CEILING, round=number, values=values)])
+    ways = {"ms_p50": 0.04, "ms_p99": 0.09, "ms_p999": 2.7}
+    found.add([Sample(work="ceiling-latency-1000", side=CEILING, round=0, values=ways)])
+    before, title, after = render(found).partition("## What the load program can do\n")
+    assert "| work | unit | Apache Kafka | penstock |" in before
+    assert title
+    section = after.partition("\n## ")[0]
+    assert section.endswith(
+        "\n| work | unit | figure |\n"
+        "|---|---|---:|\n"
+        "| produce 100 B into librdkafka's mock broker | k msg/s | 4,200.0 (4,000.0..4,400.0) |\n"
+        "| one hop in and one out at 1,000 msg/s: p50 | ms | 0.04 |\n"
+        "| one hop in and one out at 1,000 msg/s: p99 | ms | 0.09 |\n"
+        "| one hop in and one out at 1,000 msg/s: p99.9 | ms | 2.70 |\n"
+    )
+
+
+def test_a_ceiling_that_was_not_measured_has_no_row() -> None:
+    found = results([], [])
+    found.add([Sample(work="ceiling-latency-1000", side=CEILING, round=0, values={"ms_p50": 0.04})])
+    text = render(found)
+    assert "| one hop in and one out at 1,000 msg/s: p50 | ms | 0.04 |" in text
+    assert "mock broker |" not in text
+    assert ": p99 | ms |" not in text
+
+
+def test_without_ceilings_the_report_has_no_section_of_them() -> None:
+    assert "## What the load program can do" not in render(results([1], [2]))
+
+
+def test_a_ceiling_is_no_side_of_the_comparison() -> None:
+    assert CEILING not in SIDES
+
+
+def test_runs_without_the_ceilings_join_to_a_report_that_is_not_complete() -> None:
+    older = results([1], [2], complete=False)
+    older.parts = [part for part in part_names() if part not in ceilings.PARTS]
+    newer = results([], [], complete=False)
+    newer.parts = list(ceilings.PARTS)
+    assert Results.joined([older], part_names()).complete is False
+    assert "**A try**" in render(Results.joined([older], part_names()))
+    assert Results.joined([older, newer], part_names()).complete is True
+
+
+def test_ceilings_take_the_arguments_of_the_works_they_bound() -> None:
+    compared = {step.work: step for scenario in scenarios(FULL) for step in scenario.steps}
+    for step in ceilings.steps(FULL):
+        assert step.arguments == compared[step.work.removeprefix("ceiling-")].arguments
+
+
+def test_ceilings_are_measured_only_when_they_are_chosen(tmp_path: Path) -> None:
+    assert list(ceilings.measure_ceilings({"100b"}, QUICK, tmp_path, print)) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\necho no memory >&2; exit 1\n", "did not start: no memory"),
+        ('#!/bin/sh\necho \'{"bootstrap":"here:1"}\'; cat; echo lost >&2; exit 3\n', "status 3: lost"),
+    ],
+)
+def test_a_mock_broker_that_ends_badly_is_a_failure(
+    script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "client"
+    program.write_text(script)
+    program.chmod(0o755)
+    monkeypatch.setattr(ceilings, "PROGRAM", program)
+    with pytest.raises(LoadFailed, match=words), ceilings.mock_broker("t") as bootstrap:
+        assert bootstrap == "here:1"
+
+
+def test_a_mock_broker_does_not_outlive_the_load_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "client"
+    program.write_text("#!/bin/sh\necho '{\"bootstrap\":\"'$$'\"}'; exec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(ceilings, "PROGRAM", program)
+    seen: list[Path] = []
+
+    def load() -> None:
+        with ceilings.mock_broker("t") as process_id:
+            seen.append(Path(f"/proc/{process_id}"))
+            assert seen[0].exists()
+            raise LoadFailed("no broker")
+
+    with pytest.raises(LoadFailed, match="no broker"):
+        load()
+    assert not seen[0].exists()
+
+
 def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     lifecycle = {"start-empty", "start-partitions", "partitions-many", "memory-after"}
     java = {"java-produce", "java-consume", "java-small", "java-small-txn"}
@@ -128,6 +223,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
         assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark
+        assert {row.work for row in CEILING_ROWS} == {step.work for step in ceilings.steps(sizes)}
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

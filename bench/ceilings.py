@@ -1,0 +1,83 @@
+"""What the load program can do when there is hardly a broker: figures beyond these are out of a broker's reach."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bench.client_program import PROGRAM, LoadFailed, run_client, run_program
+from bench.comparison import line
+from bench.page_cache import settle
+from bench.samples import CEILING, Sample
+from bench.works import Sizes, Step, latency, produce
+
+PARTS = ("ceilings",)
+TOPIC = "bench-ceiling"
+MOCK_SECONDS_MAX = 30.0
+
+Say = Callable[[str], None]
+
+
+def measure_ceilings(parts: set[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+    """The works of the comparison that the client decides, with next to nothing behind the sockets."""
+    if not parts & set(PARTS):
+        return
+    for step in steps(sizes):
+        for number in range(-sizes.warm_rounds, sizes.rounds):
+            settle(data)
+            sample = Sample(work=step.work, side=CEILING, round=number, values=run_alone(step))
+            say(line(sample))
+            if number >= 0:
+                yield sample
+
+
+def steps(sizes: Sizes) -> tuple[Step, ...]:
+    """With the arguments of the works that they are the ceilings of."""
+    return (
+        produce("ceiling-produce-100", sizes.messages_100b, 100),
+        produce("ceiling-produce-100-idempotent", sizes.messages_100b, 100, "--idempotent"),
+        replace(latency("ceiling-latency-1000", 1_000, sizes.latency_seconds), mode="relay"),
+    )
+
+
+def run_alone(step: Step) -> dict[str, float]:
+    """The load program's figures: against its own relay, or else against a mock broker made for this one execution."""
+    if step.mode == "relay":
+        return run_program(step.mode, *step.arguments)
+    with mock_broker(TOPIC) as bootstrap:
+        return run_client(step.mode, bootstrap, TOPIC, *step.arguments)
+
+
+@contextlib.contextmanager
+def mock_broker(topic: str) -> Iterator[str]:
+    """The address of librdkafka's broker in memory; it ends with its standard input, or is killed when this fails."""
+    command = [str(PROGRAM), "mock", "--topic", topic]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield _bootstrap(process)
+            _, words = process.communicate(timeout=MOCK_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise LoadFailed(f"the mock broker did not end within {MOCK_SECONDS_MAX:g} s") from None
+        finally:
+            # Does nothing to a process that has ended.
+            process.kill()
+    if process.returncode != 0:
+        raise LoadFailed(f"{' '.join(command)}\nstatus {process.returncode}: {words.strip()}")
+
+
+def _bootstrap(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None, "its output is a pipe"
+    assert process.stderr is not None, "its errors are a pipe"
+    readable, _, _ = select.select([process.stdout], [], [], MOCK_SECONDS_MAX)
+    if not readable:
+        raise LoadFailed(f"the mock broker said nothing within {MOCK_SECONDS_MAX:g} s")
+    announced = process.stdout.readline()
+    if not announced:
+        raise LoadFailed(f"the mock broker did not start: {process.stderr.read().strip()}")
+    return str(json.loads(announced)["bootstrap"])
