@@ -24,7 +24,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.wire.api import create_topics, delete_groups, offset_fetch, txn_offset_commit
 from pyspark_penstock.link import BrokerLink, raise_for
-from pyspark_penstock.txn_calls import REPLACED, Producer, add_group, end_transaction, init_producer
+from pyspark_penstock.txn_calls import REPLACED, Producer, add_group, end_transaction, init_producer, is_known
 
 LEDGER_PARTITIONS = 32
 PIECE_CHARACTERS = 4_000
@@ -304,6 +304,14 @@ class Ledger:
                 continue
             return wanted
         raise SinkError(f"the ledger of {self._names.sink} changes hands faster than it can be written")
+
+    def touch(self) -> None:
+        """Change nothing, and let it be seen that somebody has come to."""
+        init_producer(self._link, self._names.ledger, LEDGER_TIMEOUT_MS)
+
+    def is_touched(self) -> bool:
+        """Whether anybody has ever come to change it, whatever became of that."""
+        return is_known(self._link, self._names.ledger)
 
     def _write(self, producer: Producer, state: LedgerState) -> None:
         pieces = encode_state(state)

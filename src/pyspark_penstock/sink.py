@@ -8,7 +8,7 @@ next, a crash before it leaves nothing. docs/adr/0009-spark-sink.md has the whol
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -74,22 +74,30 @@ class TaskDone(WriterCommitMessage):
     place: tuple[str, int] | None
 
 
+class _TooLate(Exception):
+    """The batch was ended before this attempt of a task began to write."""
+
+
 def write_task(
     link: BrokerLink, options: WriteOptions, given: Assignment, task: int, attempt: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows in a transaction that stays open; nothing if the batch is in already."""
     state = _taken_over(link, options, given, task)
+    nothing = TaskDone(assignment=given, generation=state.generation, written=None, place=None)
     is_lost = state.batch == given.batch and task in state.lost
     if state.batch == given.batch and not is_lost:
-        for _ in rows:
-            pass
-        return TaskDone(assignment=given, generation=state.generation, written=None, place=None)
+        return _drained(rows, nothing)
     name = given.names.transactional_id(state.generation, task, attempt)
-    writer, checksum = _write_rows(link, options, name, task, rows)
+    try:
+        writer, checksum = _write_rows(
+            link, options, name, task, rows, lambda: _check_in_time(link, options, given, state)
+        )
+    except _TooLate:
+        return _drained(rows, nothing)
     if is_lost:
         _check_same(link, state, task, writer, checksum)
     if writer is None:
-        return TaskDone(assignment=given, generation=state.generation, written=None, place=None)
+        return nothing
     written = Written(
         task=task,
         attempt=attempt,
@@ -99,6 +107,25 @@ def write_task(
         fingerprint=checksum,
     )
     return TaskDone(assignment=given, generation=state.generation, written=written, place=writer.place)
+
+
+def _drained(rows: Iterable[ArrowBatch], done: TaskDone) -> TaskDone:
+    for _ in rows:
+        pass
+    return done
+
+
+def _check_in_time(link: BrokerLink, options: WriteOptions, given: Assignment, seen: LedgerState) -> None:
+    """Raise if the batch was ended, or taken over, since the task looked at the ledger.
+
+    Spark lets the Python of an attempt that has lost run on, and the end of its rows looks like any other end: it would
+    open a transaction that nobody ends, and readers would wait for it. Whoever ends a batch comes to the ledger first,
+    and then aborts what is open. So a transaction that was opened before a look at an unchanged ledger is among those.
+    A look before it is opened as well spares it in almost every case: a process that has lost may be killed any moment.
+    """
+    ledger = Ledger(link, given.names, options.ledger_topic)
+    if ledger.is_touched() if given.is_fresh else ledger.read_settled() != seen:
+        raise _TooLate
 
 
 def _check_same(link: BrokerLink, state: LedgerState, task: int, writer: TxnWriter | None, checksum: int) -> None:
@@ -112,7 +139,12 @@ def _check_same(link: BrokerLink, state: LedgerState, task: int, writer: TxnWrit
 
 
 def _write_rows(
-    link: BrokerLink, options: WriteOptions, name: str | None, task: int, rows: Iterable[ArrowBatch]
+    link: BrokerLink,
+    options: WriteOptions,
+    name: str | None,
+    task: int,
+    rows: Iterable[ArrowBatch],
+    check: Callable[[], None],
 ) -> tuple[TxnWriter | None, int]:
     """Write everything and wait until it is in; None where there was no row. What fails is aborted."""
     writer: TxnWriter | None = None
@@ -122,7 +154,8 @@ def _write_rows(
             if not batch.num_rows:
                 continue
             if writer is None:
-                writer = TxnWriter(link, init_producer(link, name, options.transaction_timeout_ms), options, task)
+                producer = init_producer(link, name, options.transaction_timeout_ms)
+                writer = TxnWriter(link, producer, options, task, check)
             writer.write(record_columns(batch, options.topic, link.clock.now_ms()))
             checksum = fingerprint(batch, checksum)
         if writer is not None:
@@ -145,7 +178,7 @@ def write_task_at_least_once(
     link: BrokerLink, options: WriteOptions, given: Assignment, task: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows as soon as they come; a retried task writes them again."""
-    _write_rows(link, options, None, task, rows)
+    _write_rows(link, options, None, task, rows, lambda: None)
     return TaskDone(assignment=given, generation=0, written=None, place=None)
 
 
@@ -232,6 +265,8 @@ def commit_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: 
     _check_open(link, options, given, done)
     if needs_ledger:
         ledger.amend(lambda state: _decided(state, given, generation, written))
+    else:
+        ledger.touch()
     _commit_or_raise(link, given, producers)
     _sweep(link, options, given.names, generation)
     if given.is_fresh and needs_ledger:

@@ -17,7 +17,14 @@ from penstock.model.generated_errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from penstock.wire.api import add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, list_transactions
+from penstock.wire.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
 from pyspark_penstock.link import COORDINATOR_OF_TRANSACTIONS, BrokerLink, raise_for
 
 INIT_VERSION_MAX = 4
@@ -132,6 +139,21 @@ def abort_quietly(link: BrokerLink, producers: Iterable[Producer]) -> None:
             end_transaction(link, producer, commit=False)
         except (*REPLACED, InvalidTxnState, TransactionalIdNotFound):
             continue
+
+
+def is_known(link: BrokerLink, transactional_id: str) -> bool:
+    """Whether there has been a producer of this id."""
+
+    def attempt() -> bool:
+        address = link.coordinator(transactional_id, COORDINATOR_OF_TRANSACTIONS)
+        request = describe_transactions.Request(transactional_ids=[transactional_id])
+        (found,) = link.ask(address, describe_transactions, request).transaction_states
+        if found.error_code == TransactionalIdNotFound.code:
+            return False
+        raise_for(found.error_code, f"the producer {transactional_id}")
+        return True
+
+    return link.patiently(f"the producer {transactional_id}", attempt)
 
 
 def open_transactions(link: BrokerLink, prefix: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -67,9 +68,16 @@ class _Batch:
 class TxnWriter:
     """One producer's writing, from its first row to the last answer."""
 
-    def __init__(self, link: BrokerLink, producer: Producer, options: WriteOptions, turn: int) -> None:
-        """``turn`` is where rows without a key begin: different for each task, so that they spread."""
+    def __init__(
+        self, link: BrokerLink, producer: Producer, options: WriteOptions, turn: int, check: Callable[[], None]
+    ) -> None:
+        """``turn`` is where rows without a key begin: different for each task, so that they spread.
+
+        ``check`` is called right before the transaction begins, and right after, when nothing is in it yet; what it
+        raises is raised.
+        """
         self._link = link
+        self._check = check
         self.producer = producer
         self._options = options
         self._turn = turn
@@ -163,9 +171,14 @@ class TxnWriter:
         named: dict[str, list[int]] = {}
         for each in partitions:
             named.setdefault(each.place[0], []).append(each.place[1])
+        is_first = self.place is None
+        if is_first:
+            self._check()
         add_partitions(self._link, self.producer, named)
         for each in partitions:
             each.added = True
+        if is_first:
+            self._check()
 
     def _sealed(self, partition: _Partition) -> _Batch:
         """The records of a partition as its next batch."""

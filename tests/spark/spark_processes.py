@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -55,9 +55,20 @@ def executor_of(pid: int) -> int:
     raise AssertionError("no executor")
 
 
+def processes_of(folder: Path) -> list[int]:
+    """Everything that runs in the environment of this folder, whoever started it and whichever group it is in."""
+    setting = f"SPARK_LOCAL_DIRS={folder}".encode()
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if setting in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
+
+
 @contextlib.contextmanager
-def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A master and its workers, from the files that pip installed; the master's address."""
+def standalone_cluster(folder: Path, hosts: Sequence[str] = (LOOPBACK, LOOPBACK)) -> Iterator[str]:
+    """A master and a worker on each host, from the files that pip installed; the master's address."""
     port, web = free_ports(2)
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     with contextlib.ExitStack() as started:
@@ -75,11 +86,11 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         )
         master.wait_until(lambda: port_answers(port), what="master", seconds_max=START_SECONDS_MAX)
         address = f"spark://{LOOPBACK}:{port}"
-        for number in range(workers):
+        for number, host in enumerate(hosts):
             start(
                 f"worker-{number}",
                 "org.apache.spark.deploy.worker.Worker",
-                *("--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g"),
+                *("--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"),
                 *("--work-dir", str(folder / f"work-{number}"), address),
             )
         yield address

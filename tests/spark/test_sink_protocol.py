@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -188,7 +188,9 @@ def test_a_zombie_task_that_wakes_after_its_successor_committed_writes_nothing(s
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal woken
-        yield sink.rows(0, 0)[0]
+        # Enough to be sent.
+        yield sink.rows(0, 0, 40_000)[0]
+        assert len(sink.left_open()) == 1
         # It sleeps here. Its successor writes the whole task, and the batch is committed.
         sink.commit(0, [sink.write(0, "a", 0, attempt=1), sink.write(0, "a", 1)])
         sink.whole(1, "a")
@@ -201,6 +203,40 @@ def test_a_zombie_task_that_wakes_after_its_successor_committed_writes_nothing(s
 
     assert woken
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
+
+
+@pytest.mark.parametrize("is_fresh", [False, True], ids=["stream", "batch write"])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_task_that_sends_its_first_row_after_its_successor_committed_leaves_nothing_open(
+    sink: Sink, is_fresh: bool, tasks: int
+) -> None:
+    given = replace(sink.given(0, "a"), is_fresh=is_fresh)
+
+    def attempt(task: int, number: int, rows: Iterable[pa.RecordBatch]) -> TaskDone:
+        with BrokerLink(sink.options.link) as link:
+            return write_task(link, sink.options, given, task, number, rows)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield sink.rows(0, 0)[0]
+        # These are too few to be sent. Spark takes another attempt; when it closes this one, the rows just end.
+        sink.commit(0, [attempt(task, 1, sink.rows(0, task)) for task in range(tasks)])
+
+    late = attempt(0, 0, rows())
+
+    assert late.written is None
+    sink.expect(*((0, task) for task in range(tasks)))
+
+
+def test_a_task_that_sends_its_first_row_after_its_batch_failed_leaves_nothing_open(sink: Sink) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield sink.rows(0, 0)[0]
+        abort_batch(sink.link, sink.options, 0, [None, sink.write(0, "a", 1)])
+
+    with BrokerLink(sink.options.link) as link:
+        late = write_task(link, sink.options, sink.given(0, "a"), 0, 0, rows())
+
+    assert late.written is None
+    sink.expect()
 
 
 def test_a_zombie_driver_cannot_commit_what_another_run_took_over(sink: Sink) -> None:
