@@ -6,7 +6,9 @@ It shares the broker's event loop on purpose: an answer to /healthz proves that 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +64,14 @@ def json_answer(status: int, body: object, headers: tuple[tuple[str, str], ...] 
     return Answer(status=status, body=json.dumps(body).encode() + b"\n", headers=headers)
 
 
+def _listening(server: asyncio.Server) -> asyncio.Server:
+    """The server, if it listens: uvloop hides it when somebody else took the port between bind and listen."""
+    if not all(server.sockets):
+        server.close()
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    return server
+
+
 class ObserveServer:
     """The endpoint of one broker. One request per connection; everything it holds is bounded.
 
@@ -80,7 +90,7 @@ class ObserveServer:
     async def start(self, host: str, port: int) -> bool:
         """Listen; False, and a warning, when the address is taken: a broker must serve even if nobody can watch it."""
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=REQUEST_BYTES_MAX)
+            self._server = _listening(await asyncio.start_server(self._accept, host, port, limit=REQUEST_BYTES_MAX))
         except OSError as error:
             self._log.warning("metrics_unavailable", host=host, port=port, reason=str(error), key="metrics.listener")
             return False

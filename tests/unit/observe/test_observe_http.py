@@ -1,8 +1,10 @@
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from penstock.observe import catalog, http
 from penstock.observe.http import ObserveServer
@@ -150,4 +152,28 @@ def test_a_taken_port_is_reported_and_not_fatal() -> None:
         await second.stop()
         await first.stop()
 
+    asyncio.run(main())
+
+
+def test_a_port_that_is_taken_between_bind_and_listen_is_reported_and_not_fatal() -> None:
+    async def main() -> None:
+        first, second = (socket.socket() for _ in range(2))
+        for each in (first, second):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        first.bind(("127.0.0.1", 0))
+        second.bind(first.getsockname())
+        first.listen()
+
+        async def start_server(*_: object, **__: object) -> asyncio.Server:
+            return await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=second)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(asyncio, "start_server", start_server)
+            late = ObserveServer(Collector(), lambda: (), LOG)
+            assert not await late.start("127.0.0.1", first.getsockname()[1])
+        await late.stop()
+        first.close()
+        second.close()
+
+    uvloop.run(main())
     asyncio.run(main())

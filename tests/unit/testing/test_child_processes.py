@@ -106,7 +106,8 @@ def test_usage_counts_the_work_of_a_child_that_has_ended(tmp_path: Path) -> None
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])\n" + FOREVER
     with start(parent, tmp_path) as child:
         used = usage(child.pid)
-    assert used.cpu_seconds >= 0.3
+    # /proc counts in ticks and leaves out what is less than one.
+    assert used.cpu_seconds >= 0.25
     assert 1_000_000 < used.resident_bytes <= used.resident_bytes_peak
 
 
