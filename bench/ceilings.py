@@ -1,4 +1,4 @@
-"""What the load program can do when there is hardly a broker: figures beyond these are out of a broker's reach."""
+"""What the load program can do when there is hardly a broker: near these figures it is what is measured."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ CEILINGS = """## What the load program can do
 
 Without a broker worth the name: librdkafka's own mock broker, in memory, takes what the same program produces; and for
 the latency two bare sockets and a process between them that only passes bytes on stand where librdkafka and the broker
-are otherwise. What lies beyond these is beyond any broker on this machine.
+are otherwise. A broker that comes near these is bounded by the program or by the machine, and no longer by itself.
 """
 
 METHOD = """## How
@@ -25,7 +25,8 @@ METHOD = """## How
 - Both brokers run during the whole comparison; the works alternate between them, and so does who begins.
 - Before every work: `sync`, so that nobody pays for the dirty pages of the work before; and whatever memory is free is
   filled with pages of a file, so that nobody pays for memory that the host of a virtual machine has yet to give.
-- Warm rounds come first and are not counted: one for each work, four for one-record requests.
+- Warm rounds come first and are not counted: one for each work, four for one-record requests, none for Java's tools,
+  which are new processes each time.
 - Figures are medians of the counted rounds.
 - Broker CPU is utime + stime of the broker's process tree from /proc around a work, per 10^9 bytes of payload.
 - librdkafka: linger.ms=5, batch.size=1000000, queue.buffering.max.messages=500000; fetch.message.max.bytes=4000000,
@@ -47,6 +48,7 @@ METHOD = """## How
   transactions of 2,000 records, every second one aborted; librdkafka reads it five times to a round, and only what is
   committed is counted.
   Ids are opened over 50 raw connections, the coordinator having answered once before.
+- Java's tools run with their default settings (idempotent, acks=all), and so do their transactions, which end by time.
 - Spark: one session, local[2], `spark.python.unix.domain.socket.enabled`; our source on penstock and Spark's own Kafka
   connector on Apache Kafka in turn, with three warm rounds each. A batch read is `sum(length(value))` over all columns
   there are; a stream is AvailableNow into the noop sink, its time that of the triggers; the latency is from the

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.client_program import run_client
-from bench.comparison import MEGABYTE, costed, line
+from bench.comparison import MEGABYTE, costed, line, moved
 from bench.group_wire import NOT_YET, GroupWire, Refused
 from bench.groups import gathered, said
 from bench.samples import Sample
@@ -138,12 +138,8 @@ def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Samp
 def read_repeatedly(side: Side, topic: str, messages: int) -> dict[str, float]:
     """One reading is over so soon that chance would decide between the sides: some are counted as one."""
     reads = [run_client("consume", side.bootstrap, topic, "--messages", str(messages)) for _ in range(READS)]
-    total = {name: sum(values[name] for values in reads) for name in ("messages", "bytes", "seconds")}
-    return {
-        **total,
-        "messages_per_second": total["messages"] / total["seconds"],
-        "mb_per_second": total["bytes"] / total["seconds"] / MEGABYTE,
-    }
+    messages, size, seconds = (sum(values[name] for values in reads) for name in ("messages", "bytes", "seconds"))
+    return moved(messages, size, seconds)
 
 
 def opened_ids(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:

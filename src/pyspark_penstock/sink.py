@@ -124,7 +124,8 @@ def _check_in_time(link: BrokerLink, options: WriteOptions, given: Assignment, s
     A look before it is opened as well spares it in almost every case: a process that has lost may be killed any moment.
     """
     ledger = Ledger(link, given.names, options.ledger_topic)
-    if ledger.is_touched() if given.is_fresh else ledger.read_settled() != seen:
+    has_ended = ledger.is_touched() if given.is_fresh else ledger.read_settled() != seen
+    if has_ended:
         raise _TooLate
 
 

@@ -155,6 +155,7 @@ def test_kafka_python_and_librdkafka_share_one_group(broker: Any, make_topic: An
                 seconds_max=SECONDS_MAX,
             )
         settle(other, places=4)
+        assert len(other.owned) == 4
 
 
 def test_kafka_pythons_admin_lists_describes_moves_and_deletes(

@@ -89,6 +89,7 @@ def test_a_topic_keeps_about_its_size(wire: Wire, make_topic: Any) -> None:
     wait_until(lambda: wire.offset(topic, EARLIEST) > 0, what="retention by size")
     # Whole segments go, and only those without which the size is still reached.
     wait_until(lambda: 28 <= end - wire.offset(topic, EARLIEST) <= 41, what="about three megabytes left")
+    assert wire.offset(topic) == end
 
 
 def test_retention_changes_while_the_broker_runs(wire: Wire, broker: Any, make_topic: Any) -> None:
@@ -191,6 +192,7 @@ def test_a_tombstone_takes_its_key_away_and_then_goes_itself(wire: Wire, make_to
         return {key for _, key, _ in read_all(wire, topic)}
 
     wait_until(lambda: keys() == {b"stays", b"filler"}, what="the end of the tombstone")
+    assert [value for _, key, value in read_all(wire, topic) if key == b"stays"] == [b"value"]
 
 
 def test_min_compaction_lag_protects_the_new(wire: Wire, make_topic: Any) -> None:

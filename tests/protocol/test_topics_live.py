@@ -328,6 +328,7 @@ def test_a_consumer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, to
             return int(throttled.ask(fetch_request([(topic, 0, 0)])).throttle_time_ms)
 
         wait_until(lambda: is_muted_while_others_are_served(broker, throttled, fetched), what="a muted consumer")
+    assert wire.ask(fetch_request([(topic, 0, 0)])).throttle_time_ms == 0
 
 
 def test_a_client_without_a_quota_is_not_throttled(wire: Wire, topic: str) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 
 from pyspark_penstock.session import local_session
+from spark.pipeline_processes import wait_until
 from spark.topic_contents import log_ends
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ HALFWAY = TASK_ROWS // ARROW_ROWS // 2
 SLOW = 1
 """The partition whose task is slow at its first attempt."""
 EVENTS = "events"
-SECONDS_MAX = 200.0
-POLL_SECONDS = 0.05
+SECONDS_MAX = 200
 CONF = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -85,7 +84,7 @@ def main(master: str, bootstrap: str, unsent: str, topic: str, copy: str, folder
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(int(SECONDS_MAX)), "the query does not end"
+    assert query.awaitTermination(SECONDS_MAX), "the query does not end"
     wait_until(lambda: running_tasks(spark) == 0, "the end of the attempts that have lost")
     spark.stop()
 
@@ -167,13 +166,6 @@ def running_tasks(spark: SparkSession) -> int:
     """How many tasks run, those among them that nobody waits for any more."""
     infos = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     return sum(info.numRunningTasks() for info in infos)
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {SECONDS_MAX:.0f} s: {what}"
-        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -369,26 +369,28 @@ class Connection:
         out = self._out
         while out:
             first = out[0]
-            if type(first) is RestOfFile:
-                wanted = min(first.length, SENDFILE_BYTES_MAX)
-                sent = os.sendfile(self._fd, first.fd, first.position, wanted)
-                if sent == 0:
-                    raise OSError(errno.EIO, "a file ended before its slice")
-                self._out_bytes -= sent
-                self.bytes_out += sent
-                if sent == first.length:
-                    out.popleft()
-                else:
-                    first.position += sent
-                    first.length -= sent
-                if sent < wanted:
+            if isinstance(first, RestOfFile):
+                if not self._send_file(first):
                     return
             elif isinstance(first, IN_MEMORY):
                 if not self._sent(self._sock.send(first) if len(out) == 1 else self._send_vector()):
                     return
             else:
-                assert not isinstance(first, RestOfFile)
                 out[0] = RestOfFile(first)
+
+    def _send_file(self, rest: RestOfFile) -> bool:
+        """Send the next bytes of a file; whether the kernel took all it was asked to."""
+        wanted = min(rest.length, SENDFILE_BYTES_MAX)
+        sent = os.sendfile(self._fd, rest.fd, rest.position, wanted)
+        if sent == 0:
+            raise OSError(errno.EIO, "a file ended before its slice")
+        self._out_bytes -= sent
+        self.bytes_out += sent
+        rest.position += sent
+        rest.length -= sent
+        if not rest.length:
+            self._out.popleft()
+        return sent == wanted
 
     def _send_vector(self) -> int:
         vector: list[bytes | bytearray | memoryview] = []

@@ -98,14 +98,18 @@ def test_a_length_below_any_message_is_corrupt_and_said_to_be() -> None:
 def test_a_length_shorter_than_its_header_is_corrupt() -> None:
     data = batch(b"a")
     struct.pack_into(">i", data, 8, 30)
-    refused(data[:42], CorruptMessage)
+    error = refused(data[:42], CorruptMessage)
+    assert str(error) == "Record is corrupt (a batch of 42 bytes) in topic partition orders-0."
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_messages_are_invalid(magic: int) -> None:
     data = batch(b"a")
     data[16] = magic
-    refused(data, InvalidRecord)
+    error = refused(data, InvalidRecord)
+    assert (
+        str(error) == "Produce requests with version 13 are only allowed to contain record batches with magic version 2"
+    )
 
 
 @pytest.mark.parametrize(("magic", "said"), [(3, "3"), (255, "-1"), (128, "-128")])
@@ -160,12 +164,14 @@ def test_records_that_do_not_hold_together_are_invalid() -> None:
     data = batch(b"value")
     data[61] += 2
     struct.pack_into(">I", data, 17, crc_of(data, 0, len(data)))
-    refused(data, InvalidRecord)
+    error = refused(data, InvalidRecord)
+    assert "a record of 13 bytes at 62, 12 remain" in str(error)
 
 
 def test_offsets_inside_a_batch_are_consecutive() -> None:
     data = build_batch([Record(0, NOW_MS, b"k", b"a"), Record(2, NOW_MS, b"k", b"b")])
-    refused(changed(data, last_offset_delta=1), InvalidRecord)
+    error = refused(changed(data, last_offset_delta=1), InvalidRecord)
+    assert str(error) == "Record offsets in the batch are not consecutive in topic partition orders-0"
 
 
 @pytest.mark.parametrize("codec", CODECS)
