@@ -2,7 +2,6 @@
 
 from penstock.storage import txn_index
 from penstock.storage.log import Log
-from penstock.storage.names import TXN_INDEX, parse_offset_name
 from penstock.storage.txn_index import AbortedTxn
 
 
@@ -21,20 +20,16 @@ class AbortedTxns:
         if log.log_end == 0:
             return cls([])
         try:
-            named = map(parse_offset_name, disk.list_directory(log.path))
-            bases = sorted(found[0] for found in named if found is not None and found[1] == TXN_INDEX)
-            entries = [entry for base in bases for entry in txn_index.read(disk, f"{log.path}/{base:020d}{TXN_INDEX}")]
+            paths = [txn_index.path_of(log.path, base) for base in txn_index.bases(disk, log.path)]
+            entries = [entry for path in paths for entry in txn_index.read(disk, path)]
         except OSError as error:
             raise log.directory.failed(error, f"reading the aborted transactions of {log.tp}") from error
-        return cls(entries)
+        return cls(entries + log.txn_notes.pending())
 
     def add(self, entry: AbortedTxn, log: Log) -> None:
         """Note a transaction whose marker was just appended to the log's newest segment."""
         self._entries.append(entry)
-        try:
-            txn_index.append(log.directory.disk, log.segments[-1].path(log.path, TXN_INDEX), entry)
-        except OSError as error:
-            raise log.directory.failed(error, f"noting an aborted transaction of {log.tp}") from error
+        log.note_aborted(entry)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -26,7 +26,7 @@ from penstock.observe.log import Logger
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.intake import IntakeRules
 from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.producer_replay import replay_producers
+from penstock.runtime.producer_replay import Replayed, replay_producers
 from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory
 from penstock.storage.log import Log
@@ -79,7 +79,7 @@ class Hosts:
         self._names: dict[bytes, str] = {}
         self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
         """Topics with the same overrides share one object: ten thousand partitions need a handful."""
-        self._replayed: dict[TopicPartition, tuple[ProducerTable, int]] = {}
+        self._replayed: dict[TopicPartition, Replayed] = {}
         """Producers read ahead at start, until their hosts are made."""
 
     # Finding
@@ -144,7 +144,7 @@ class Hosts:
         log.directory.check()
         log.config = config
         log.open()
-        producers, snapshot_at = self._producers_of(log)
+        producers, snapshot_at, _ = self._producers_of(log)
         state = Partition(
             local=self._broker_id,
             log_start=log.log_start,
@@ -186,16 +186,22 @@ class Hosts:
         for directory in self._store.all_directories:
             directory.check()
 
-    def _producers_of(self, log: Log) -> tuple[ProducerTable, int]:
+    def _producers_of(self, log: Log) -> Replayed:
         if log.log_end == 0:
-            return ProducerTable(), 0
+            return Replayed(ProducerTable(), 0, 0)
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
         try:
-            return replay_producers(log.view(), self._clock.now_ms(), self._config.producer_id_expiration_ms)
+            found = replay_producers(log.view(), self._clock.now_ms(), self._config.producer_id_expiration_ms)
         except OSError as error:
             raise log.directory.failed(error, f"reading the producers of {log.tp}") from error
+        self._tell_mended(log.tp, found)
+        return found
+
+    def _tell_mended(self, tp: TopicPartition, found: Replayed) -> None:
+        if found.mended:
+            self._log.info("aborted_transactions_mended", partition=str(tp), index_files=found.mended)
 
     # Following the metadata
 
@@ -211,6 +217,8 @@ class Hosts:
         views = [(log.tp, log.view()) for log in self._store if log.opened and log.log_end and self._is_held(log)]
         work = [(tp, self._threads.submit(replay_producers, view, now_ms, idle_ms)) for tp, view in views]
         self._replayed = {tp: replayed.result() for tp, replayed in work}
+        for tp, found in self._replayed.items():
+            self._tell_mended(tp, found)
         for log in self._store:
             if not self._is_held(log):
                 # Data without metadata may be all that is left of something: it is an operator's to remove.
@@ -324,7 +332,7 @@ class Hosts:
             if host.gone is None:
                 host.note_committed()
                 host.leave(NotLeaderOrFollower())
-        for tp, (producers, _) in self._replayed.items():
+        for tp, (producers, _, _) in self._replayed.items():
             log = self._store.get(tp)
             if log is not None:
                 log.producers = producers.snapshot

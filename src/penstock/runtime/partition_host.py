@@ -249,9 +249,7 @@ class PartitionHost(ServedPartition):
             producer_id, epoch, coordinator_epoch, base, kind == ABORT_MARKER, header.max_timestamp, now_ms
         )
         if completed is not None and completed.aborted:
-            aborted.add(
-                AbortedTxn(producer_id, completed.first_offset, completed.last_offset, completed.last_stable), self.log
-            )
+            aborted.add(AbortedTxn.of(completed), self.log)
         self._bytes_unseen += len(batch)
         state.log_end = base + 1
         if not self._group and state.appended(base + 1):

@@ -1,64 +1,106 @@
-"""Making a partition's producer table from its log: the newest snapshot, then every batch behind it."""
+"""Making a partition's producer table from its log: the newest snapshot, then every batch behind it.
+
+The same batches say which transactions were aborted, so the index of those is put right on the way.
+"""
+
+from typing import NamedTuple
 
 from penstock.core.producers import ProducerTable, seen_at_load
 from penstock.model.batch import BatchHeader
-from penstock.storage import producer_snapshot
+from penstock.storage import producer_snapshot, txn_mending
+from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
+from penstock.storage.txn_mending import Aborts
 from penstock.storage.view import LogView
 from penstock.wire.primitives import Malformed
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 
-def replay_producers(view: LogView, now_ms: int, idle_ms_max: int) -> tuple[ProducerTable, int]:
-    """The table as of the view's end, and the offset of the snapshot it started from (-1: none). May read much."""
-    table = ProducerTable()
+class Replayed(NamedTuple):
+    """What a log says of its producers."""
+
+    table: ProducerTable
+    snapshot_at: int
+    """The offset of the snapshot it started from; -1: none."""
+    mended: int
+    """Files of the index of aborted transactions that did not agree with the log, and do now."""
+
+
+class Replay:
+    """A producer table on its way through a log, from an offset that nothing of is to be missed."""
+
+    def __init__(self, view: LogView, now_ms: int, idle_ms_max: int) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._idle_ms_max = idle_ms_max
+        self.table = ProducerTable()
+        self.aborts: Aborts = {}
+
+    def run(self, start: int) -> None:
+        if start < self._view.log_end:
+            for batch in self._view.walk_from(start, bodies=False):
+                if batch.header.producer_id >= 0:
+                    self._replay(batch.header)
+
+    def _replay(self, header: BatchHeader) -> None:
+        seen_ms = seen_at_load(header.max_timestamp, self._now_ms, self._idle_ms_max)
+        if header.is_control:
+            self._replay_marker(header, seen_ms)
+            return
+        self.table.record(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            header.is_transactional,
+            header.base_offset,
+            header.max_timestamp,
+            seen_ms,
+        )
+
+    def _replay_marker(self, header: BatchHeader, seen_ms: int) -> None:
+        """What ended it is in the record itself; compaction may have emptied the batch, and the end stands."""
+        whole = next(self._view.walk_from(header.base_offset, bodies=True), None)
+        aborted, coordinator_epoch = False, -1
+        if whole is not None and whole.header.record_count > 0:
+            try:
+                kind, coordinator_epoch = parse_marker(decode_records(whole.data)[0])
+            except Malformed:
+                return
+            aborted = kind == ABORT_MARKER
+        completed = self.table.record_marker(
+            header.producer_id,
+            header.producer_epoch,
+            coordinator_epoch,
+            header.base_offset,
+            aborted,
+            header.max_timestamp,
+            seen_ms,
+        )
+        if aborted:
+            entry = None if completed is None else AbortedTxn.of(completed)
+            self.aborts[header.base_offset] = header.producer_id, entry
+
+
+def replay_producers(view: LogView, now_ms: int, idle_ms_max: int) -> Replayed:
+    """The table as of the view's end. May read much."""
+    replay = Replay(view, now_ms, idle_ms_max)
     found = producer_snapshot.load_latest(view.disk, view.path, view.log_start, view.log_end)
     start = view.log_start
     if found is not None:
         start, entries = found
-        table.load(entries, now_ms, idle_ms_max)
-    if start < view.log_end:
-        for batch in view.walk_from(start, bodies=False):
-            header = batch.header
-            if header.producer_id >= 0 and header.base_offset >= start:
-                replay_batch(table, view, header, now_ms, idle_ms_max)
-    table.advance(view.log_end)
-    table.expire(now_ms, idle_ms_max)
-    return table, start if found is not None else -1
+        replay.table.load(entries, now_ms, idle_ms_max)
+    replay.run(start)
+    mended = mend_aborted(view, start, replay)
+    replay.table.advance(view.log_end)
+    replay.table.expire(now_ms, idle_ms_max)
+    return Replayed(replay.table, start if found is not None else -1, mended)
 
 
-def replay_batch(table: ProducerTable, view: LogView, header: BatchHeader, now_ms: int, idle_ms_max: int) -> None:
-    seen_ms = seen_at_load(header.max_timestamp, now_ms, idle_ms_max)
-    if header.is_control:
-        replay_marker(table, view, header, seen_ms)
-        return
-    table.record(
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.last_offset_delta,
-        header.is_transactional,
-        header.base_offset,
-        header.max_timestamp,
-        seen_ms,
-    )
-
-
-def replay_marker(table: ProducerTable, view: LogView, header: BatchHeader, seen_ms: int) -> None:
-    """What ended the transaction is in the record itself; compaction may have emptied the batch, and the end stands."""
-    whole = next(view.walk_from(header.base_offset, bodies=True), None)
-    aborted, coordinator_epoch = False, -1
-    if whole is not None and whole.header.record_count > 0:
-        try:
-            kind, coordinator_epoch = parse_marker(decode_records(whole.data)[0])
-        except Malformed:
-            return
-        aborted = kind == ABORT_MARKER
-    table.record_marker(
-        header.producer_id,
-        header.producer_epoch,
-        coordinator_epoch,
-        header.base_offset,
-        aborted,
-        header.max_timestamp,
-        seen_ms,
-    )
+def mend_aborted(view: LogView, start: int, replay: Replay) -> int:
+    """Files of the index that were not as the log says; one that cannot be read takes a look at the whole log."""
+    try:
+        return txn_mending.mend(view, start, replay.aborts)
+    except TxnIndexDamaged:
+        whole = Replay(view, 0, 0)
+        whole.run(view.log_start)
+        return txn_mending.mend(view, view.segments[0].base, whole.aborts)

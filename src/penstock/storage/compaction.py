@@ -128,7 +128,7 @@ class Compaction:
         """Every aborted transaction that the segments know of."""
         found: list[AbortedTxn] = []
         for segment in self.view.segments:
-            found += txn_index.read(self.view.disk, f"{self.view.path}/{offset_name(segment.base, TXN_INDEX)}")
+            found += txn_index.read(self.view.disk, txn_index.path_of(self.view.path, segment.base))
         return found
 
     def groups(self) -> list[tuple[SegmentView, ...]]:
@@ -310,7 +310,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None
     if "compact" not in config.cleanup_policy or log.cleaning is not None or log.cleaned_to >= log.log_end:
         return None
     view = log.view()
-    if len(view.segments) < 2:
+    if len(view.segments) < 2 or not log.save_aborted():
         return None
     first = view.segments[0].base
     # A start beyond the log, or before it, is left from a log that was cut: everything is dirty again.

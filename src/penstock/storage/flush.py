@@ -24,6 +24,8 @@ class FlushJob:
 
     epochs_saves: int | None
     """How often the leader epochs had been saved, when the last of that is not on the disk yet."""
+    notes_written: int | None
+    """How many aborted transactions had been noted, when the last of them is not on the disk yet."""
     truncations: int
     """How often the log had been cut when the flush began."""
     home: str | None
@@ -38,7 +40,7 @@ class FlushJob:
                     # Retention was faster; what nobody can read need not be on the disk.
                     continue
             file.sync()
-        if self.new or self.epochs_saves is not None:
+        if self.new or self.epochs_saves is not None or self.notes_written is not None:
             # A log that was deleted meanwhile has nothing to keep.
             with contextlib.suppress(FileNotFoundError):
                 self.disk.sync_directory(self.path)

@@ -12,15 +12,14 @@ from itertools import pairwise
 from struct import Struct
 from typing import NoReturn
 
-from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, PREFIX_BYTES, BatchHeader
 from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
-from penstock.storage import producer_snapshot
+from penstock.storage import producer_snapshot, txn_index
 from penstock.storage.disk import DiskFile
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.flush import FlushJob
 from penstock.storage.head import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, Head
-from penstock.storage.names import EPOCHS, LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
+from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
 from penstock.storage.offset_index import WouldBlock
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment, SegmentReader
@@ -325,6 +324,7 @@ class Log(SegmentedLog):
             head.save_indexes(self.directory.disk, self.path)
             head.describe()
             self.head = None
+        self.txn_notes.truncate_to(offset)
         keep = bisect_left(self.segments, offset, key=segment_base)
         for segment in self.segments[keep:]:
             self.forget(segment)
@@ -350,6 +350,7 @@ class Log(SegmentedLog):
         self.open()
         assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
         self.head = None
+        self.txn_notes.truncate_to(0)
         for segment in self.segments:
             self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
@@ -380,6 +381,7 @@ class Log(SegmentedLog):
         scan.run(file, file.size(), self.config.index_interval_bytes, verify=False)
         assert scan.bad is None, f"{self.tp}: {scan.bad} before the cut"
         self.segments[-1] = scan.save(disk, self.path, segment.modified_ms)
+        txn_index.truncate_to(disk, txn_index.path_of(self.path, segment.base), offset)
         return scan.next_offset
 
     # Onto the disk
@@ -398,8 +400,12 @@ class Log(SegmentedLog):
         dirty = self.segments[max(bisect_right(self.segments, self.recovery_point, key=segment_base) - 1, 0) :]
         files: list[DiskFile | str] = []
         for segment in dirty[:-1]:
-            files += [segment.path(self.path, kind) for kind in (LOG, OFFSET_INDEX, TIME_INDEX)]
+            files += [segment.path(self.path, kind) for kind in SEGMENT_FILES]
         files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
+        self.save_aborted()
+        notes = self.txn_notes
+        if notes.written > notes.synced:
+            files.append(dirty[-1].path(self.path, TXN_INDEX))
         if not self.entry_synced:
             files.append(f"{self.path}/{PARTITION_METADATA}")
         epochs = self.epochs
@@ -409,11 +415,12 @@ class Log(SegmentedLog):
         return FlushJob(
             disk=self.directory.disk,
             path=self.path,
-            end=self.log_end,
+            end=self.log_end if notes.complete_to is None else notes.complete_to,
             files=tuple(files),
             new=new,
             home=None if self.entry_synced else self.directory.path,
             epochs_saves=epochs.saves if epochs.saves > epochs.saves_synced else None,
+            notes_written=notes.written if notes.written > notes.synced else None,
             truncations=self.truncations,
         )
 
@@ -426,6 +433,8 @@ class Log(SegmentedLog):
         self.entry_synced = True
         if job.epochs_saves is not None:
             self.epochs.saves_synced = job.epochs_saves
+        if job.notes_written is not None:
+            self.txn_notes.synced = job.notes_written
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.end)
 
@@ -441,16 +450,6 @@ class Log(SegmentedLog):
                 self.finish_flush(job, error)
             self.finish_flush(job)
 
-    def load_producer_snapshot(self) -> tuple[int, list[ProducerSnapshot]] | None:
-        """The newest sound snapshot of the producers, with the offset to replay from; None: replay everything."""
-        self.open()
-        if not self.made:
-            return None
-        try:
-            return producer_snapshot.load_latest(self.directory.disk, self.path, self.log_start, self.log_end)
-        except OSError as error:
-            raise self.directory.failed(error, f"reading the producers of {self.tp}") from error
-
     def begin_close(self) -> FlushJob | None:
         """Save what is only in memory; what is left to do for everything to be on the disk."""
         disk = self.directory.disk
@@ -458,11 +457,11 @@ class Log(SegmentedLog):
             if self.head is not None:
                 self.head.finish()
                 self.head.save_indexes(disk, self.path)
-            if self.producers is not None and self.opened and self.made:
-                producer_snapshot.write(disk, self.path, self.producers(), self.log_end, sync=False)
-                producer_snapshot.prune(disk, self.path, log_end=self.log_end)
         except OSError as error:
             raise self.directory.failed(error, f"closing {self.tp}") from error
+        if self.producers is not None and self.opened:
+            self.snapshot_producers(self.producers(), self.log_end)
+            self.directory.check()
         return self.begin_flush()
 
     def close(self, *, clean: bool = True) -> None:

@@ -68,10 +68,14 @@ def load_latest(disk: Disk, directory: str, log_start: int, log_end: int) -> tup
     return None
 
 
-def prune(disk: Disk, directory: str, *, log_end: int) -> None:
-    """Remove snapshots that replay will never start from: beyond the log, and older than the newest few."""
+def prune(disk: Disk, directory: str, *, log_end: int, settled: int = 0) -> None:
+    """Remove snapshots that replay will never start from: beyond the log, and older than the newest few.
+
+    After a power cut only those up to the recovery point count, `settled`: the newest of them stays too.
+    """
     found = offsets(disk, directory)
-    beyond = [offset for offset in found if offset > log_end]
     within = [offset for offset in found if offset <= log_end]
-    for offset in beyond + within[:-SNAPSHOTS_KEPT]:
-        disk.unlink(f"{directory}/{offset_name(offset, SNAPSHOT)}")
+    kept = {*within[-SNAPSHOTS_KEPT:], *[offset for offset in within if offset <= settled][-1:]}
+    for offset in found:
+        if offset not in kept:
+            disk.unlink(f"{directory}/{offset_name(offset, SNAPSHOT)}")

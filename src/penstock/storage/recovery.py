@@ -121,7 +121,9 @@ class Recovery:
             log_start = max(log_start, self.segments[0].base)
         epochs = self._load_epochs(stop, log_start, log_end)
         if stop is not Stop.CLEAN and any(name.endswith(SNAPSHOT) for name in names):
-            producer_snapshot.prune(self.disk, self.path, log_end=log_end)
+            # Behind the recovery point a power cut may have taken notes of aborted transactions: replay finds them.
+            believed = min(log_end, recovery_point) if stop is Stop.MACHINE_CRASH else log_end
+            producer_snapshot.prune(self.disk, self.path, log_end=believed, settled=recovery_point)
         return Loaded(
             segments=self.segments, log_start=log_start, log_end=log_end, epochs=epochs, findings=self.findings
         )

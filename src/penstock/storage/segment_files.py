@@ -3,7 +3,7 @@
 import contextlib
 
 from penstock.storage.disk import Disk
-from penstock.storage.names import DELETED, GAPS, LOG, SEGMENT_FILES, offset_name
+from penstock.storage.names import DELETED, GAPS, OFFSET_INDEX, SEGMENT_FILES, TIME_INDEX, offset_name
 
 
 def read_or_empty(disk: Disk, path: str) -> bytes:
@@ -47,7 +47,6 @@ def mark_gaps(disk: Disk, directory: str) -> None:
 
 
 def remove_indexes(disk: Disk, directory: str, base: int) -> None:
-    """Remove what can be made anew, before the log under it changes."""
-    for kind in SEGMENT_FILES:
-        if kind != LOG:
-            unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")
+    """Remove what knows positions, before the log under it changes. Aborted transactions are known by their offsets."""
+    for kind in (OFFSET_INDEX, TIME_INDEX):
+        unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")

@@ -18,6 +18,8 @@ from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.segment_files import read_or_empty
 from penstock.storage.settings import LogSettings
 from penstock.storage.time_index import TimeIndex
+from penstock.storage.txn_index import AbortedTxn
+from penstock.storage.txn_notes import TxnNotes
 
 
 class Cleaning(Protocol):
@@ -35,6 +37,7 @@ class SegmentedLog:
     __slots__ = (
         "_config",
         "chance",
+        "checkpointed",
         "cleaned_to",
         "cleaning",
         "clock",
@@ -61,6 +64,7 @@ class SegmentedLog:
         "touched",
         "tp",
         "truncations",
+        "txn_notes",
     )
 
     def __init__(
@@ -91,6 +95,8 @@ class SegmentedLog:
         self.size_bytes = size_bytes
         self.recovery_point = recovery_point
         """Everything below is on the disk, whatever happens to the power."""
+        self.checkpointed = recovery_point
+        """The recovery point that the next start will find."""
         self.high_watermark = high_watermark
         """As its owner last said; kept in the checkpoint, so that recovery knows what was committed."""
         self.cleaned_to = 0
@@ -109,6 +115,7 @@ class SegmentedLog:
         self.epochs = LeaderEpochs()
         self.producers: Callable[[], Iterable[ProducerSnapshot]] | None = None
         """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        self.txn_notes = TxnNotes()
         self.truncations: int = 0
         """How often its end was cut off: a flush that began before says nothing about what was written after."""
         self.touched = False
@@ -258,15 +265,29 @@ class SegmentedLog:
 
     def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
         """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
-        if not self.made:
+        if not self.made or not self.save_aborted():
             return
         disk = self.directory.disk
         try:
             producer_snapshot.write(disk, self.path, entries, offset, sync=False)
-            producer_snapshot.prune(disk, self.path, log_end=self.log_end)
+            producer_snapshot.prune(disk, self.path, log_end=self.log_end, settled=self.checkpointed)
         except OSError as error:
             # A full disk costs a longer replay, no more.
             self.directory.failed(error, f"saving the producers of {self.tp}")
+
+    def note_aborted(self, aborted: AbortedTxn) -> None:
+        """Keep an aborted transaction whose marker was just appended, for readers of committed data."""
+        self.txn_notes.add(self.segments[-1].base, aborted)
+        self.save_aborted()
+
+    def save_aborted(self) -> bool:
+        """Whether the index files have every aborted transaction; a full disk takes the rest later."""
+        try:
+            self.txn_notes.save(self.directory.disk, self.path)
+        except OSError as error:
+            self.directory.failed(error, f"noting an aborted transaction of {self.tp}")
+            return False
+        return True
 
     def save_indexes_softly(self, head: Head) -> None:
         """A full disk is no reason to refuse: an index that lacks its end makes searching slower, not wrong."""

@@ -188,7 +188,7 @@ class LogStore:
             log.log_start = known.log_start if known else starts.get(tp, 0)
             # Without a summary the end is found by opening the log.
             log.log_end = known.log_end if known else -1
-            log.recovery_point = known.log_end if known else ends.get(tp, 0)
+            log.recovery_point = log.checkpointed = known.log_end if known else ends.get(tp, 0)
             log.high_watermark = marks.get(tp, 0)
             log.cleaned_to = cleaned.get(tp, 0)
             if known:
@@ -305,6 +305,8 @@ class LogStore:
             HIGH_WATERMARKS: [(log.tp, min(log.high_watermark, log.log_end)) for log in logs],
             CLEANER_OFFSETS: [(log.tp, log.cleaned_to) for log in logs if log.cleaned_to],
         }
+        for log in logs:
+            log.checkpointed = log.recovery_point
         for name, offsets in columns.items():
             path = directory.file(name)
             data = encode_offsets(offsets)

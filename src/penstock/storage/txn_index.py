@@ -4,13 +4,18 @@ An entry is a version, the producer id, the first and the last offset of the tra
 the time it ended, as Kafka's `.txnindex` files have them. Files are made only when something is aborted.
 """
 
+import errno
+import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from penstock.core.producers import CompletedTxn
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.storage.disk import Disk
+from penstock.storage.names import TXN_INDEX, offset_name, parse_offset_name
 
 VERSION = 0
 ENTRY = struct.Struct(">hqqqq")
@@ -25,18 +30,37 @@ class AbortedTxn(NamedTuple):
     last_offset: int
     last_stable: int
 
+    @classmethod
+    def of(cls, completed: CompletedTxn) -> "AbortedTxn":
+        return cls(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable)
+
 
 _last_offset = attrgetter("last_offset")
 _last_stable = attrgetter("last_stable")
 
 
-class TxnIndexDamaged(Exception):
-    """Entries that cannot be; the index is to be made anew from the log."""
+class TxnIndexDamaged(KafkaStorageError):
+    """Entries that cannot be; the index is to be made anew from the log (see `txn_mending`)."""
+
+
+def path_of(directory: str, base: int) -> str:
+    """The index of the segment that begins at `base`."""
+    return f"{directory}/{offset_name(base, TXN_INDEX)}"
+
+
+def bases(disk: Disk, directory: str) -> list[int]:
+    """Segments that have an index, oldest first."""
+    named = map(parse_offset_name, disk.list_directory(directory))
+    return sorted(found[0] for found in named if found is not None and found[1] == TXN_INDEX)
 
 
 def append(disk: Disk, path: str, aborted: AbortedTxn) -> None:
-    """Note an aborted transaction in the index of the segment that holds its marker."""
-    disk.open(path, create=True).append(ENTRY.pack(VERSION, *aborted))
+    """Note an aborted transaction in the index of the segment that holds its marker, whole or not at all."""
+    file = disk.open(path, create=True)
+    size = file.size()
+    if file.append(ENTRY.pack(VERSION, *aborted)) < ENTRY_BYTES:
+        file.truncate(size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def encode(entries: Iterable[AbortedTxn]) -> bytes:

@@ -1,6 +1,7 @@
 """Compaction against a dictionary: of every key the newest record stays, at its offset."""
 
 import contextlib
+import errno
 
 import hypothesis.strategies as st
 import pytest
@@ -13,6 +14,7 @@ from penstock.storage import compaction, txn_index
 from penstock.storage.compaction import Compaction
 from penstock.storage.key_map import KeyMap, keys_max_of
 from penstock.storage.log import Log
+from penstock.storage.names import TXN_INDEX
 from penstock.storage.recovery import Stop
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
@@ -237,6 +239,23 @@ def test_an_aborted_record_does_not_stand_for_its_key():
     assert [r.value for r in read_all(log)[:1]] == [b"committed"]
     assert [(h.base_offset, h.is_control) for h in log.batches(0)] == [(0, False), (2, True)]
     assert txn_index.read(log.directory.disk, path) == [AbortedTxn(1, 1, end, 1)]
+
+
+def test_nothing_is_compacted_while_the_disk_has_no_room_for_a_note_of_what_was_aborted():
+    disk = MemDisk()
+    log = log_on(disk, COMPACT)
+    keyed(log, b"k", b"committed")
+    put(log, txn_batch(1, b"k", b"aborted"))
+    end = put(log, marker(1, commit=False))
+    disk.fail("append", TXN_INDEX, errno.ENOSPC)
+    log.note_aborted(AbortedTxn(1, 1, end, 1))
+    log.roll()
+
+    assert pass_over(log) is None
+
+    disk.faults.clear()
+    pass_over(log)
+    assert [r.value for r in read_all(log)[:1]] == [b"committed"]
 
 
 def test_a_marker_nothing_needs_goes_after_the_retention_of_tombstones():

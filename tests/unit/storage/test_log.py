@@ -1,5 +1,7 @@
 """A log gives back what was appended, at the offsets it said, whatever happens to its segments."""
 
+import errno
+
 import pytest
 from tests.unit.storage.logs import (
     ManualClock,
@@ -14,8 +16,11 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
+from penstock.storage import txn_index
 from penstock.storage.disk import RealDisk
+from penstock.storage.names import TXN_INDEX
 from penstock.storage.recovery import Stop
+from penstock.storage.txn_index import AbortedTxn
 from penstock.testing.mem_disk import MemDisk
 from penstock.wire.records import parse_batch_header
 
@@ -257,6 +262,23 @@ def test_truncating_takes_the_batch_that_holds_the_offset():
     assert put(log, batch_of(b"new"), epoch=2) == 7
     assert values_of(read_all(log))[-1] == b"new"
     assert log.epochs.entries() == [(0, 0), (2, 7)]
+
+
+def test_truncating_forgets_the_transactions_whose_markers_it_cuts_off():
+    disk = MemDisk()
+    log = log_on(disk)
+    for at in range(4):
+        put(log, batch_of(b"%d" % at))
+        log.note_aborted(AbortedTxn(at, at, at, at))
+    disk.fail("append", TXN_INDEX, errno.ENOSPC)
+    put(log, batch_of(b"unwritten"))
+    log.note_aborted(AbortedTxn(4, 4, 4, 4))
+    disk.faults.clear()
+
+    log.truncate_to(2)
+
+    assert log.save_aborted()
+    assert [entry.last_offset for entry in txn_index.read(disk, txn_index.path_of(log.path, 0))] == [0, 1]
 
 
 def test_truncating_everything_starts_over_at_the_offset():

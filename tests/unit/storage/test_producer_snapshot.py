@@ -7,6 +7,7 @@ from tests.unit.storage.logs import PATH, Settings, batch_of, log_on, put
 
 from penstock.core.producers import ProducerSnapshot
 from penstock.storage import producer_snapshot
+from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import SnapshotDamaged, decode, encode
 from penstock.storage.recovery import Stop
 from penstock.testing.mem_disk import MemDisk
@@ -36,6 +37,10 @@ def test_a_changed_or_shortened_snapshot_is_not_believed(entries, data):
         decode(good[:at])
 
 
+def latest(log: Log) -> tuple[int, list[ProducerSnapshot]] | None:
+    return producer_snapshot.load_latest(log.directory.disk, log.path, log.log_start, log.log_end)
+
+
 def test_the_newest_sound_snapshot_within_the_log_is_taken():
     disk = MemDisk()
     log = log_on(disk)
@@ -46,7 +51,7 @@ def test_the_newest_sound_snapshot_within_the_log_is_taken():
     producer_snapshot.write(disk, PATH, [], 31, sync=False)
     disk.flip(f"{PATH}/{20:020d}.snapshot", 20)
 
-    assert log.load_producer_snapshot() == (10, [ONE._replace(last_offset=10)])
+    assert latest(log) == (10, [ONE._replace(last_offset=10)])
 
 
 def test_a_roll_and_a_clean_stop_leave_snapshots_and_only_the_newest_are_kept():
@@ -61,7 +66,7 @@ def test_a_roll_and_a_clean_stop_leave_snapshots_and_only_the_newest_are_kept():
     log.close()
 
     assert producer_snapshot.offsets(disk, PATH) == [5, 6]
-    assert log_on(disk, settings).load_producer_snapshot() == (6, [ONE._replace(last_offset=5)])
+    assert latest(log_on(disk, settings)) == (6, [ONE._replace(last_offset=5)])
 
 
 def test_a_snapshot_beyond_a_log_that_was_cut_is_removed():
@@ -76,7 +81,7 @@ def test_a_snapshot_beyond_a_log_that_was_cut_is_removed():
 
     again = log_on(disk, stop=Stop.PROCESS_CRASH)
 
-    assert again.load_producer_snapshot() is None
+    assert latest(again) is None
     assert producer_snapshot.offsets(disk, PATH) == []
 
 

@@ -15,12 +15,14 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.model.ids import TopicPartition
+from penstock.storage import txn_index
 from penstock.storage.checkpoint import CheckpointDamaged, encode_offsets, read_offsets
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.names import LOG
 from penstock.storage.recovery import Stop
 from penstock.storage.retention import retain
 from penstock.storage.trash import Trash
+from penstock.storage.txn_index import AbortedTxn
 from penstock.testing.mem_disk import MemDisk
 
 SMALL = Settings(segment_bytes_effective=2000, index_interval_bytes=150)
@@ -192,6 +194,17 @@ def test_a_quarantined_file_survives_later_starts():
         assert log.log_end == BATCHES * 2
 
     assert disk.read_file(path + ".quarantined") == kept
+
+
+def test_what_was_aborted_in_a_segment_is_still_known_when_it_was_quarantined():
+    disk, starts = written()
+    index = txn_index.path_of(PATH, 0)
+    txn_index.append(disk, index, AbortedTxn(5, 2, 9, 10))
+    disk.flip(newest_file(disk), starts[3] + 65)
+
+    log_on(disk, stop=Stop.MACHINE_CRASH, high_watermark=BATCHES * 2)
+
+    assert txn_index.read(disk, index) == [AbortedTxn(5, 2, 9, 10)]
 
 
 def test_offsets_of_committed_records_that_are_gone_are_not_used_again():

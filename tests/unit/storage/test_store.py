@@ -118,7 +118,7 @@ def test_a_partition_nobody_wrote_to_leaves_nothing_on_the_disk():
     log = store.create(A, ID, Settings())
 
     assert not disk.exists("/data/a-0")
-    assert (log.log_end, read_all(log), list(log.batches(0)), log.load_producer_snapshot()) == (0, [], [], None)
+    assert (log.log_end, read_all(log), list(log.batches(0))) == (0, [], [])
     assert log.offset_for_time(0) is None
     log.flush()
     store.delete(A)

@@ -1,0 +1,52 @@
+"""Making the index of aborted transactions agree with the log after a start.
+
+The index is a function of the log, as the producers' state is: whoever replays the one knows the other. What was
+written of it before the offset that the replay began at is believed; behind it, what a crash has left may lack its last
+entries, or have some for markers that are gone.
+"""
+
+from penstock.storage import txn_index
+from penstock.storage.disk import replace_file
+from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
+from penstock.storage.view import LogView
+
+Aborts = dict[int, tuple[int, AbortedTxn | None]]
+"""By the offset of each marker that aborts: its producer, and the transaction if one was open."""
+
+
+def mend(view: LogView, start: int, aborts: Aborts) -> int:
+    """Put the files right from `start` on, given every abort of the log since; how many files were not.
+
+    `TxnIndexDamaged` when something before `start` cannot be read: then the aborts of the whole log are needed.
+    """
+    mended = 0
+    indexed = set(txn_index.bases(view.disk, view.path))
+    for at, segment in enumerate(view.segments):
+        following = view.segments[at + 1].base if at + 1 < len(view.segments) else view.log_end
+        met = {offset: found for offset, found in aborts.items() if segment.base <= offset < following}
+        if segment.base not in indexed and not met:
+            continue
+        path = txn_index.path_of(view.path, segment.base)
+        found: list[AbortedTxn] | None = None
+        try:
+            found = txn_index.read(view.disk, path)
+        except TxnIndexDamaged:
+            if segment.base < start:
+                raise
+        right = _right(found or [], start, following, met)
+        if right != found and (right or segment.base in indexed):
+            replace_file(view.disk, path, txn_index.encode(right), sync=True)
+            mended += 1
+    return mended
+
+
+def _right(found: list[AbortedTxn], start: int, following: int, met: Aborts) -> list[AbortedTxn]:
+    """What an index should say that says `found`."""
+    known = {(entry.producer_id, entry.last_offset): entry for entry in found}
+    right = [entry for entry in found if entry.last_offset < min(start, following)]
+    for offset, (producer_id, completed) in met.items():
+        # A transaction of which only the end is left in the log is known from the file alone.
+        entry = completed or known.get((producer_id, offset))
+        if entry is not None and offset >= start:
+            right.append(entry)
+    return right
