@@ -155,9 +155,9 @@ class RealFile:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             return os.pread(self.fd, size, position)
-        if done < size and position + done < os.fstat(self.fd).st_size:
-            return None
-        return bytes(memoryview(buffer)[:done])
+        if done == size:
+            return bytes(buffer)
+        return None if position + done < os.fstat(self.fd).st_size else bytes(memoryview(buffer)[:done])
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size

@@ -98,47 +98,61 @@ class OffsetIndex:
         return encode(self.offsets[self.saved :], self.positions[self.saved :])
 
 
+Page = tuple["array[int]", "array[int]"]
+"""Entries as two columns: offsets and positions."""
+
+
 class OffsetIndexFile:
-    """The index of a finished segment, searched on the disk: a probe per halving, then one page."""
+    """The index of a finished segment, searched on the disk: a probe per halving, then one page.
 
-    __slots__ = ("_entries", "_file", "_wait")
+    The last page is kept: whoever reads a segment through asks for the same one hundreds of times.
+    """
 
-    def __init__(self, file: DiskFile, size: int, *, wait: bool) -> None:
+    __slots__ = ("_entries", "_file", "_page")
+
+    def __init__(self, file: DiskFile, size: int) -> None:
         self._file = file
         self._entries = size // ENTRY_BYTES
-        self._wait = wait
+        self._page: Page | None = None
 
-    def floor(self, relative_offset: int) -> int:
-        columns, at = self._search(relative_offset, 0)
-        return columns[1][at - 1] if at else 0
+    def floor(self, relative_offset: int, *, wait: bool) -> int:
+        (_, positions), at = self._search(relative_offset, 0, wait)
+        return positions[at - 1] if at else 0
 
-    def boundary(self, position: int) -> int:
-        columns, at = self._search(position, 1)
-        return columns[1][at - 1] if at else 0
+    def boundary(self, position: int, *, wait: bool) -> int:
+        (_, positions), at = self._search(position, 1, wait)
+        return positions[at - 1] if at else 0
 
-    def beyond(self, position: int) -> int | None:
+    def beyond(self, position: int, *, wait: bool) -> int | None:
         """As `OffsetIndex.beyond`; the last entry of a page may hide one on the next, and then nothing is known."""
-        columns, at = self._search(position - 1, 1)
-        return columns[0][at] if at < len(columns[0]) else None
+        (offsets, _), at = self._search(position - 1, 1, wait)
+        return offsets[at] if at < len(offsets) else None
 
-    def _search(self, wanted: int, column: int) -> "tuple[tuple[array[int], array[int]], int]":
-        """A page as two columns, and how many of its entries are at most `wanted`; no later page has such entries."""
+    def _search(self, wanted: int, column: int, wait: bool) -> tuple[Page, int]:
+        """A page, and how many of its entries are at most `wanted`; no later page has such entries."""
+        page = self._page
+        if page is None or not page[column][0] <= wanted < page[column][-1]:
+            page = self._find_page(wanted, column, wait)
+            if page[0]:
+                self._page = page
+        return page, bisect_right(page[column], wanted)
+
+    def _find_page(self, wanted: int, column: int, wait: bool) -> Page:
         low, high = 0, (self._entries + ENTRIES_PER_PAGE - 1) // ENTRIES_PER_PAGE
         # The first entry of page `low` is at most `wanted`, or there is none such.
         while high - low > 1:
             middle = (low + high) // 2
-            probe = self._read(ENTRY_BYTES, middle * PAGE_BYTES)
+            probe = self._read(ENTRY_BYTES, middle * PAGE_BYTES, wait)
             if int.from_bytes(probe[column * 4 : column * 4 + 4], "big") <= wanted:
                 low = middle
             else:
                 high = middle
         first = low * ENTRIES_PER_PAGE
         count = min(ENTRIES_PER_PAGE, self._entries - first)
-        columns = decode(self._read(count * ENTRY_BYTES, first * ENTRY_BYTES) if count > 0 else b"")
-        return columns, bisect_right(columns[column], wanted)
+        return decode(self._read(count * ENTRY_BYTES, first * ENTRY_BYTES, wait) if count > 0 else b"")
 
-    def _read(self, size: int, position: int) -> bytes:
-        data = self._file.pread(size, position) if self._wait else self._file.pread_nowait(size, position)
+    def _read(self, size: int, position: int, wait: bool) -> bytes:
+        data = self._file.pread(size, position) if wait else self._file.pread_nowait(size, position)
         if data is None:
             raise WouldBlock
         return data

@@ -20,8 +20,7 @@ class Segment:
         "base",
         "entry_synced",
         "file",
-        "index_file",
-        "index_size",
+        "index",
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
@@ -39,8 +38,7 @@ class Segment:
         self.max_timestamp_offset = base
         """Last offset of the first batch that has the greatest timestamp."""
         self.file: DiskFile | None = None
-        self.index_file: DiskFile | None = None
-        self.index_size = 0
+        self.index: OffsetIndexFile | None = None
         self.read_to = 0
         """Where the last slice ended: a reader that goes on finds its batch there, without a search."""
         self.touched = False
@@ -59,16 +57,16 @@ class Segment:
         if self.file is None:
             self.file = disk.open_read(self.path(directory, LOG))
             try:
-                self.index_file = disk.open_read(self.path(directory, OFFSET_INDEX))
-                self.index_size = self.index_file.size()
+                index = disk.open_read(self.path(directory, OFFSET_INDEX))
+                self.index = OffsetIndexFile(index, index.size())
             except FileNotFoundError:
                 # Without an index the segment is read from its start: slow, and right.
-                self.index_file = None
+                self.index = None
         return self.file
 
     def release(self) -> bool:
         self.file = None
-        self.index_file = None
+        self.index = None
         self.read_to = 0
         return True
 
@@ -100,15 +98,14 @@ def read_last_time(disk: Disk, path: str) -> tuple[int, int] | None:
 class SegmentReader:
     """An open, finished segment, for reads that must not wait and for those off the loop that may."""
 
-    __slots__ = ("base", "file", "index_file", "index_size", "segment", "size")
+    __slots__ = ("base", "file", "index", "segment", "size")
 
     def __init__(self, segment: Segment) -> None:
         assert segment.file is not None, "a reader needs an open segment"
         self.base = segment.base
         self.size = segment.size
         self.file = segment.file
-        self.index_file = segment.index_file
-        self.index_size = segment.index_size
+        self.index = segment.index
         self.segment = segment
 
     def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
@@ -119,8 +116,8 @@ class SegmentReader:
         resumed = self._resume(offset)
         if resumed is not None:
             return resumed
-        index = self._index(wait)
-        return find(self.file, index.floor(offset - self.base) if index else 0, self.size, offset, wait=wait)
+        start = self.index.floor(offset - self.base, wait=wait) if self.index else 0
+        return find(self.file, start, self.size, offset, wait=wait)
 
     def _resume(self, offset: int) -> tuple[int, int] | None:
         """The batch where the last slice ended, if it is the one that holds `offset`."""
@@ -144,14 +141,14 @@ class SegmentReader:
         limit = self.size if beyond is None else beyond[0]
         length = limit - position
         if length > bytes_max:
-            index = self._index(wait)
-            cut = index.boundary(position + bytes_max) if index else 0
+            cut = self.index.boundary(position + bytes_max, wait=wait) if self.index else 0
             length = max(cut - position, first_size if first_size <= bytes_max or at_least_one else 0)
         if length <= 0:
             return None
         if not wait:
+            # The header was found without waiting, so the first page is in memory.
             self.segment.read_to = position + length
-        return FileSlice(self.file, position, length, False)
+        return FileSlice(self.file, position, length, False, probed=not wait)
 
     def slice_at(self, offset: int, bytes_max: int, end: int | None, at_least_one: bool) -> FileSlice | None:
         """As `find` and `slice` together, waiting for the disk. Off the loop."""
@@ -161,11 +158,7 @@ class SegmentReader:
     def beyond(self, position: int) -> int | None:
         """An offset that nothing before `position` reaches, where the index knows one without waiting for the disk."""
         try:
-            index = self._index(wait=False)
-            relative = None if index is None else index.beyond(position)
+            relative = None if self.index is None else self.index.beyond(position, wait=False)
         except WouldBlock:
             return None
         return None if relative is None else self.base + relative
-
-    def _index(self, wait: bool) -> OffsetIndexFile | None:
-        return None if self.index_file is None else OffsetIndexFile(self.index_file, self.index_size, wait=wait)

@@ -19,13 +19,15 @@ class FileSlice:
     slice whose place has yet to be looked up on the disk says how long it may become.
     """
 
-    __slots__ = ("_hot", "_length", "file", "position")
+    __slots__ = ("_hot", "_length", "_probed", "file", "position")
 
-    def __init__(self, file: DiskFile, position: int, length: int, hot: bool) -> None:
+    def __init__(self, file: DiskFile, position: int, length: int, hot: bool, *, probed: bool = False) -> None:
         self.file = file
         self.position = position
         self._length = length
         self._hot = hot
+        self._probed = probed
+        """Whether its first page was just found in memory."""
 
     def __len__(self) -> int:
         return self._length
@@ -45,7 +47,8 @@ class FileSlice:
         end = self.position + self._length
         if end > self.position and probe(1, end - 1) is None:
             return False
-        return all(probe(1, at) is not None for at in range(self.position, end, PROBE_STRIDE_BYTES))
+        start = self.position + PROBE_STRIDE_BYTES if self._probed else self.position
+        return start >= end or all(probe(1, at) is not None for at in range(start, end, PROBE_STRIDE_BYTES))
 
     def warm(self) -> None:
         """Pull the bytes into memory. Off the loop: this is where the disk is waited for."""
@@ -62,7 +65,7 @@ class ColdSlice(FileSlice):
 
     def __init__(self, length_max: int, locate: Callable[[], FileSlice | None]) -> None:
         self._length = length_max
-        self._hot = False
+        self._hot = self._probed = False
         self._locate = locate
 
     def fileno(self) -> int:

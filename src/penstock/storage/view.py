@@ -64,7 +64,7 @@ class LogView:
         index = self.file(segment, OFFSET_INDEX)
         if index is None:
             return 0
-        position = OffsetIndexFile(index, index.size(), wait=True).floor(offset - segment.base)
+        position = OffsetIndexFile(index, index.size()).floor(offset - segment.base, wait=True)
         return position if position < segment.size else 0
 
     def walk_from(self, offset: int, *, bodies: bool) -> Iterator[BatchAt]:

@@ -42,18 +42,19 @@ def test_both_offset_indexes_find_the_greatest_entry_not_beyond(pairs, wanted):
     disk = MemDisk()
     disk.make_directory("/d")
     disk.write_file("/d/x", index.unsaved())
-    file = OffsetIndexFile(disk.open_read("/d/x"), len(index.unsaved()), wait=False)
+    file = OffsetIndexFile(disk.open_read("/d/x"), len(index.unsaved()))
     offsets = [offset for offset, _ in pairs]
     positions = [position for _, position in pairs]
 
     for target in [*wanted, *offsets[:3], *offsets[-3:]]:
         at = bisect_right(offsets, target)
         expected = positions[at - 1] if at else 0
-        assert index.floor(target) == file.floor(target) == expected
+        assert index.floor(target) == file.floor(target, wait=False) == expected
     for target in [*(w * 100 for w in wanted), *positions[:3], *positions[-3:]]:
         at = bisect_right(positions, target)
         expected = positions[at - 1] if at else 0
-        assert index.boundary(target) == file.boundary(target) == expected
+        assert index.boundary(target) == file.boundary(target, wait=False) == expected
+        assert file.beyond(target, wait=False) in (index.beyond(target), None)
 
 
 @given(entries(200), st.integers(0, 300_000))
@@ -96,9 +97,24 @@ def test_a_cold_index_says_that_it_would_have_to_wait():
     file = disk.open_read("/d/x")
 
     with pytest.raises(WouldBlock):
-        OffsetIndexFile(file, file.size(), wait=False).floor(700)
-    assert OffsetIndexFile(file, file.size(), wait=True).floor(700) == 70_000
-    assert OffsetIndexFile(file, file.size(), wait=False).floor(700) == 70_000
+        OffsetIndexFile(file, file.size()).floor(700, wait=False)
+    assert OffsetIndexFile(file, file.size()).floor(700, wait=True) == 70_000
+    assert OffsetIndexFile(file, file.size()).floor(700, wait=False) == 70_000
+
+
+def test_whoever_reads_on_finds_the_page_of_the_index_that_was_read_last():
+    disk = MemDisk()
+    disk.make_directory("/d")
+    index = index_of([(at, at * 100) for at in range(1, 2000)])
+    disk.write_file("/d/x", encode(index.offsets, index.positions))
+    file = disk.open_read("/d/x")
+    searched = OffsetIndexFile(file, file.size())
+    assert searched.floor(700, wait=False) == 70_000
+    disk.evict("/d/x")
+
+    assert (searched.floor(701, wait=False), searched.boundary(80_050, wait=False)) == (70_100, 80_000)
+    with pytest.raises(WouldBlock):
+        searched.floor(1900, wait=False)
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 3)), max_size=60), st.lists(st.integers(-5, 510)))
