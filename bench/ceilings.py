@@ -18,7 +18,9 @@ from bench.works import Sizes, Step, latency, produce
 
 PARTS = ("ceilings",)
 TOPIC = "bench-ceiling"
-MOCK_SECONDS_MAX = 30.0
+BROKER_SECONDS_MAX = 30.0
+MOCK = "mock"
+PASSING = "passing"
 
 Say = Callable[[str], None]
 
@@ -27,43 +29,44 @@ def measure_ceilings(parts: set[str], sizes: Sizes, data: Path, say: Say) -> Ite
     """The works of the comparison that the client decides, with next to nothing behind the sockets."""
     if not parts & set(PARTS):
         return
-    for step in steps(sizes):
+    for step, broker in steps(sizes):
         for number in range(-sizes.warm_rounds, sizes.rounds):
             settle(data)
-            sample = Sample(work=step.work, side=CEILING, round=number, values=run_alone(step))
+            sample = Sample(work=step.work, side=CEILING, round=number, values=run_alone(step, broker))
             say(line(sample))
             if number >= 0:
                 yield sample
 
 
-def steps(sizes: Sizes) -> tuple[Step, ...]:
-    """With the arguments of the works that they are the ceilings of."""
+def steps(sizes: Sizes) -> tuple[tuple[Step, str | None], ...]:
+    """With the arguments of the works that they are the ceilings of, and the broker in memory that they are sent to."""
     return (
-        produce("ceiling-produce-100", sizes.messages_100b, 100),
-        produce("ceiling-produce-100-idempotent", sizes.messages_100b, 100, "--idempotent"),
-        replace(latency("ceiling-latency-1000", 1_000, sizes.latency_seconds), mode="relay"),
+        (produce("ceiling-produce-100", sizes.messages_100b, 100), MOCK),
+        (produce("ceiling-produce-100-idempotent", sizes.messages_100b, 100, "--idempotent"), MOCK),
+        (latency("ceiling-latency-1000", 1_000, sizes.latency_seconds), PASSING),
+        (replace(latency("ceiling-relay-1000", 1_000, sizes.latency_seconds), mode="relay"), None),
     )
 
 
-def run_alone(step: Step) -> dict[str, float]:
-    """The load program's figures: against its own relay, or else against a mock broker made for this one execution."""
-    if step.mode == "relay":
+def run_alone(step: Step, broker: str | None) -> dict[str, float]:
+    """The load program's figures, against a broker made for this one execution, or without any."""
+    if broker is None:
         return run_program(step.mode, *step.arguments)
-    with mock_broker(TOPIC) as bootstrap:
+    with memory_broker(broker, TOPIC) as bootstrap:
         return run_client(step.mode, bootstrap, TOPIC, *step.arguments)
 
 
 @contextlib.contextmanager
-def mock_broker(topic: str) -> Iterator[str]:
-    """The address of librdkafka's broker in memory; it ends with its standard input, or is killed when this fails."""
-    command = [str(PROGRAM), "mock", "--topic", topic]
+def memory_broker(mode: str, topic: str) -> Iterator[str]:
+    """The address of a broker in memory; it ends with its standard input, or is killed when this fails."""
+    command = [str(PROGRAM), mode, "--topic", topic]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield _bootstrap(process)
-            _, words = process.communicate(timeout=MOCK_SECONDS_MAX)
+            _, words = process.communicate(timeout=BROKER_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            raise LoadFailed(f"the mock broker did not end within {MOCK_SECONDS_MAX:g} s") from None
+            raise LoadFailed(f"the broker in memory did not end within {BROKER_SECONDS_MAX:g} s") from None
         finally:
             # Does nothing to a process that has ended.
             process.kill()
@@ -74,10 +77,10 @@ def mock_broker(topic: str) -> Iterator[str]:
 def _bootstrap(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None, "its output is a pipe"
     assert process.stderr is not None, "its errors are a pipe"
-    readable, _, _ = select.select([process.stdout], [], [], MOCK_SECONDS_MAX)
+    readable, _, _ = select.select([process.stdout], [], [], BROKER_SECONDS_MAX)
     if not readable:
-        raise LoadFailed(f"the mock broker said nothing within {MOCK_SECONDS_MAX:g} s")
+        raise LoadFailed(f"the broker in memory said nothing within {BROKER_SECONDS_MAX:g} s")
     announced = process.stdout.readline()
     if not announced:
-        raise LoadFailed(f"the mock broker did not start: {process.stderr.read().strip()}")
+        raise LoadFailed(f"the broker in memory did not start: {process.stderr.read().strip()}")
     return str(json.loads(announced)["bootstrap"])

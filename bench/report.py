@@ -14,9 +14,11 @@ brackets are the lowest and the highest round.
 
 CEILINGS = """## What the load program can do
 
-Without a broker worth the name: librdkafka's own mock broker, in memory, takes what the same program produces; and for
-the latency two bare sockets and a process between them that only passes bytes on stand where librdkafka and the broker
-are otherwise. A broker that comes near these is bounded by the program or by the machine, and no longer by itself.
+Without a broker worth the name: librdkafka's own mock broker, in memory, takes what the same program produces. For the
+latency a small program in C speaks just enough of the protocol to hand each batch to the reader that waits for it, out
+of memory and unchecked, so that what is left is librdkafka's time and the machine's; without librdkafka, two bare
+sockets and a process between them. A broker that comes near these is bounded by the program or by the machine, and no
+longer by itself.
 """
 
 METHOD = """## How
@@ -28,15 +30,16 @@ METHOD = """## How
 - Warm rounds come first and are not counted: one for each work, four for one-record requests, none for Java's tools,
   which are new processes each time.
 - Figures are medians of the counted rounds.
-- Broker CPU is utime + stime of the broker's process tree from /proc around a work, per 10^9 bytes of payload.
+- Broker CPU is the time on processors of the broker's process tree around a work, in user and in kernel mode, from the
+  clocks of the processes, per 10^9 bytes of payload.
 - librdkafka: linger.ms=5, batch.size=1000000, queue.buffering.max.messages=500000; fetch.message.max.bytes=4000000,
   queued.min.messages=1000000; latency works with linger.ms=0. 5 million messages of 100 B, 1.5 million of 1 KB.
 - Two producers are two processes that share the messages, two consumers are two that read all of them; the slower one's
   clock counts. One librdkafka alone is often slower than the broker, and then the work measures librdkafka.
 - One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
 - End to end: one process sends and reads with one monotonic clock; the first second is not counted.
-- What the load program can do is measured with the same sizes, warm rounds and counted rounds, a new mock broker for
-  each. The relay is a process that only receives and sends; the messages are paced and timed as end to end, without
+- What the load program can do is measured with the same sizes, warm rounds and counted rounds, a new broker in memory
+  for each. The relay is a process that only receives and sends; the messages are paced and timed as end to end, without
   librdkafka.
 - Commits are raw OffsetCommit requests (version 7) of groups without members, each answer checked. Heartbeats come
   from one raw connection for each group. Consumers of the assignment are confluent-kafka's, with default settings;

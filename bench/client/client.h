@@ -43,6 +43,7 @@ int transactions_mode(const struct options *options);
 int exchanges_mode(const struct options *options);
 int mock_mode(const struct options *options);
 int relay_mode(const struct options *options);
+int passing_mode(const struct options *options);
 
 /* Ends the program with a message; a load run with an error in it measures nothing. */
 __attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...);

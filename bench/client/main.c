@@ -19,6 +19,7 @@ static const char usage[] =
     "  commits   --connections C --in-flight K --seconds T\n"
     "without a broker:\n"
     "  mock      --topic TOPIC [--partitions P]: librdkafka's broker in memory, until the end of standard input\n"
+    "  passing   --topic TOPIC: a broker in memory that only passes on, until the end of standard input\n"
     "  relay     --rate R --seconds T [--size S --warmup-seconds W]\n"
     "  version\n";
 
@@ -156,7 +157,7 @@ int main(int count, char **arguments) {
         {"latency", latency_mode, true, true},     {"requests", requests_mode, true, true},
         {"commits", commits_mode, true, true},     {"transactions", transactions_mode, true, true},
         {"exchanges", exchanges_mode, true, true}, {"mock", mock_mode, false, true},
-        {"relay", relay_mode, false, false},
+        {"relay", relay_mode, false, false},       {"passing", passing_mode, false, true},
     };
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         if (strcmp(options.mode, modes[i].name) != 0)

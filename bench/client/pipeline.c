@@ -72,6 +72,18 @@ int connect_to(const char *bootstrap) {
     return connection;
 }
 
+int listen_anywhere(char address[ADDRESS_BYTES_MAX], int *port) {
+    struct sockaddr_in bound = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof bound;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&bound, length) != 0 || listen(listener, SOMAXCONN) != 0 ||
+        getsockname(listener, (struct sockaddr *)&bound, &length) != 0)
+        fail("listen: %s", strerror(errno));
+    *port = ntohs(bound.sin_port);
+    snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1:%d", *port);
+    return listener;
+}
+
 /* Queues as many requests as may be in flight, unless the time is over. */
 static void refill(struct run *run, struct connection *connection) {
     int64_t now = now_ns();

@@ -22,6 +22,10 @@ uint32_t integer_at(const uint8_t *data);
 /* A socket to a broker that waits for what it is asked. */
 int connect_to(const char *bootstrap);
 
+/* A socket that waits for connections on a free port of this machine alone, and its address. */
+enum { ADDRESS_BYTES_MAX = 32 };
+int listen_anywhere(char address[ADDRESS_BYTES_MAX], int *port);
+
 struct pipeline {
     const struct options *options;
     const char *what;      /* in the words of a refusal */

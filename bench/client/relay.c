@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RELAY_BYTES_MAX = 64 * 1024, ADDRESS_BYTES_MAX = 32 };
+enum { RELAY_BYTES_MAX = 64 * 1024 };
 
 /* One connection: the end of this process and the relay's. */
 struct hop {
@@ -30,17 +30,6 @@ struct sending {
     struct pace *pace;
     int socket;
 };
-
-static int listen_anywhere(char address_text[ADDRESS_BYTES_MAX]) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 1) != 0 ||
-        getsockname(listener, (struct sockaddr *)&address, &length) != 0)
-        fail("listen: %s", strerror(errno));
-    snprintf(address_text, ADDRESS_BYTES_MAX, "127.0.0.1:%d", ntohs(address.sin_port));
-    return listener;
-}
 
 static struct hop open_hop(int listener, const char *address) {
     int on = 1;
@@ -155,7 +144,7 @@ int relay_mode(const struct options *options) {
     struct pace pace = plan_pace(options);
     int64_t *samples = allocate((size_t)pace.messages, sizeof *samples);
     char address[ADDRESS_BYTES_MAX];
-    int listener = listen_anywhere(address);
+    int port, listener = listen_anywhere(address, &port);
     struct hop in = open_hop(listener, address), out = open_hop(listener, address);
     close_socket(listener);
     pid_t child = fork_relay(in, out);

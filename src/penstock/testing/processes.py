@@ -25,6 +25,9 @@ POLL_SECONDS = 0.01
 STOP_SECONDS_MAX = 30.0
 LOG_TAIL_LINES = 40
 LOOPBACK = "127.0.0.1"
+CPU_CLOCK = 2
+"""Of a process's clocks, the one that the scheduler keeps."""
+
 WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE = "PYTEST_XDIST_WORKER_COUNT"
 
@@ -201,31 +204,38 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Sum over the process tree, read from /proc.
+    """Sum over the process tree, read from each process's own clock and from /proc.
 
     Processor time counts descendants that have ended, as long as their parent has waited for them. The peak is the
     sum of each process's own peak, so with several processes it is an upper bound.
     """
-    ticks = 0
+    seconds = 0.0
     resident = 0
     peak = 0
     for member in process_tree(pid):
         try:
             stat = _stat_fields(member)
+            seconds += time.clock_gettime(_clock_of(member))
             status = Path(f"/proc/{member}/status").read_text(encoding="ascii", errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:
+            # It has ended meanwhile: /proc says so in one way, and its clock in another.
             if member == pid:
                 raise
             continue
-        # Fields 14 to 17 of proc(5): utime, stime, cutime, cstime.
-        ticks += sum(int(field) for field in stat[11:15])
+        # Fields 16 and 17 of proc(5): cutime, cstime, of those that have ended. They count whole ticks of 10 ms.
+        seconds += sum(int(field) for field in stat[13:15]) / os.sysconf("SC_CLK_TCK")
         resident += _status_bytes(status, "VmRSS")
         peak += _status_bytes(status, "VmHWM")
     return Usage(
-        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        cpu_seconds=seconds,
         resident_bytes=resident,
         resident_bytes_peak=peak,
     )
+
+
+def _clock_of(pid: int) -> int:
+    """The clock that counts a process's time on processors, to the nanosecond: see clock_getcpuclockid(3)."""
+    return (~pid << 3) | CPU_CLOCK
 
 
 def process_tree(pid: int) -> tuple[int, ...]:

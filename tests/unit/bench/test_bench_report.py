@@ -117,7 +117,7 @@ def test_what_the_load_program_can_do_is_told_after_the_table() -> None:
         values = {"messages_per_second": rate}
         found.add([Sample(work="ceiling-produce-100", side=CEILING, round=number, values=values)])
     ways = {"ms_p50": 0.04, "ms_p99": 0.09, "ms_p999": 2.7}
-    found.add([Sample(work="ceiling-latency-1000", side=CEILING, round=0, values=ways)])
+    found.add([Sample(work="ceiling-relay-1000", side=CEILING, round=0, values=ways)])
     before, title, after = render(found).partition("## What the load program can do\n")
     assert "| work | unit | Apache Kafka | penstock |" in before
     assert title
@@ -126,18 +126,19 @@ def test_what_the_load_program_can_do_is_told_after_the_table() -> None:
         "\n| work | unit | figure |\n"
         "|---|---|---:|\n"
         "| produce 100 B into librdkafka's mock broker | k msg/s | 4,200.0 (4,000.0..4,400.0) |\n"
-        "| one hop in and one out at 1,000 msg/s: p50 | ms | 0.04 |\n"
-        "| one hop in and one out at 1,000 msg/s: p99 | ms | 0.09 |\n"
-        "| one hop in and one out at 1,000 msg/s: p99.9 | ms | 2.70 |\n"
+        "| one hop in and one out, without librdkafka, at 1,000 msg/s: p50 | ms | 0.04 |\n"
+        "| one hop in and one out, without librdkafka, at 1,000 msg/s: p99 | ms | 0.09 |\n"
+        "| one hop in and one out, without librdkafka, at 1,000 msg/s: p99.9 | ms | 2.70 |\n"
     )
 
 
 def test_a_ceiling_that_was_not_measured_has_no_row() -> None:
     found = results([], [])
-    found.add([Sample(work="ceiling-latency-1000", side=CEILING, round=0, values={"ms_p50": 0.04})])
+    found.add([Sample(work="ceiling-relay-1000", side=CEILING, round=0, values={"ms_p50": 0.04})])
     text = render(found)
-    assert "| one hop in and one out at 1,000 msg/s: p50 | ms | 0.04 |" in text
+    assert "| one hop in and one out, without librdkafka, at 1,000 msg/s: p50 | ms | 0.04 |" in text
     assert "mock broker |" not in text
+    assert "only passes on" not in text.partition("## What the load program can do")[2].partition("| work |")[2]
     assert ": p99 | ms |" not in text
 
 
@@ -161,8 +162,9 @@ def test_runs_without_the_ceilings_join_to_a_report_that_is_not_complete() -> No
 
 def test_ceilings_take_the_arguments_of_the_works_they_bound() -> None:
     compared = {step.work: step for scenario in scenarios(FULL) for step in scenario.steps}
-    for step in ceilings.steps(FULL):
-        assert step.arguments == compared[step.work.removeprefix("ceiling-")].arguments
+    bounded = {"ceiling-relay-1000": "latency-1000"}
+    for step, _ in ceilings.steps(FULL):
+        assert step.arguments == compared[bounded.get(step.work, step.work.removeprefix("ceiling-"))].arguments
 
 
 def test_ceilings_are_measured_only_when_they_are_chosen(tmp_path: Path) -> None:
@@ -176,18 +178,20 @@ def test_ceilings_are_measured_only_when_they_are_chosen(tmp_path: Path) -> None
         ('#!/bin/sh\necho \'{"bootstrap":"here:1"}\'; cat; echo lost >&2; exit 3\n', "status 3: lost"),
     ],
 )
-def test_a_mock_broker_that_ends_badly_is_a_failure(
+def test_a_broker_in_memory_that_ends_badly_is_a_failure(
     script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "client"
     program.write_text(script)
     program.chmod(0o755)
     monkeypatch.setattr(ceilings, "PROGRAM", program)
-    with pytest.raises(LoadFailed, match=words), ceilings.mock_broker("t") as bootstrap:
+    with pytest.raises(LoadFailed, match=words), ceilings.memory_broker("mock", "t") as bootstrap:
         assert bootstrap == "here:1"
 
 
-def test_a_mock_broker_does_not_outlive_the_load_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_in_memory_does_not_outlive_the_load_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "client"
     program.write_text("#!/bin/sh\necho '{\"bootstrap\":\"'$$'\"}'; exec sleep 60\n")
     program.chmod(0o755)
@@ -195,7 +199,7 @@ def test_a_mock_broker_does_not_outlive_the_load_that_failed(tmp_path: Path, mon
     seen: list[Path] = []
 
     def load() -> None:
-        with ceilings.mock_broker("t") as process_id:
+        with ceilings.memory_broker("mock", "t") as process_id:
             seen.append(Path(f"/proc/{process_id}"))
             assert seen[0].exists()
             raise LoadFailed("no broker")
@@ -223,7 +227,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
         assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark
-        assert {row.work for row in CEILING_ROWS} == {step.work for step in ceilings.steps(sizes)}
+        assert {row.work for row in CEILING_ROWS} == {step.work for step, _ in ceilings.steps(sizes)}
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,9 +106,15 @@ def test_usage_counts_the_work_of_a_child_that_has_ended(tmp_path: Path) -> None
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])\n" + FOREVER
     with start(parent, tmp_path) as child:
         used = usage(child.pid)
-    # /proc counts in ticks and leaves out what is less than one.
+    # Of those that have ended, /proc counts whole ticks.
     assert used.cpu_seconds >= 0.25
     assert 1_000_000 < used.resident_bytes <= used.resident_bytes_peak
+
+
+def test_usage_counts_the_work_of_a_living_process_to_the_last_microsecond(tmp_path: Path) -> None:
+    spin = "import time\nbegan = time.process_time()\nwhile time.process_time() < began + 0.005: pass\n"
+    with start(spin + "print(f'{time.process_time():.6f}', flush=True)\n" + FOREVER, tmp_path) as child:
+        assert usage(child.pid).cpu_seconds >= float(child.tail().split()[0])
 
 
 def test_usage_of_a_process_that_is_gone_is_an_error(tmp_path: Path) -> None:
