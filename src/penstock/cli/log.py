@@ -24,7 +24,8 @@ app = typer.Typer(
 @app.command()
 def dump(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", exists=True, help="*.log, *.index, *.timeindex or a directory.")
+        list[Path],
+        typer.Argument(metavar="FILE...", exists=True, help="*.log, *.index, *.timeindex, *.txnindex, or a directory."),
     ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="Show each record, and not only each batch.")
@@ -119,6 +120,10 @@ def rows_of(path: Path, records: bool) -> Iterator[dict[str, Any]]:
                 base = files.base_offset_of(path)
                 for _, timestamp_ms, relative in files.index_entries(path, data, files.TIME_ENTRY):
                     yield {"timestamp": timestamp_ms, "offset": base + relative}
+            case files.TXN_INDEX:
+                from penstock.cli.txn_index_file import txn_entries
+
+                yield from (entry._asdict() for _, entry in txn_entries(path, data))
             case _:
                 raise Failure(f"{path} is no segment file", f"known are {', '.join(files.KNOWN)}")
 

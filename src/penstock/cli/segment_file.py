@@ -13,8 +13,8 @@ from penstock.model.batch import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from penstock.wire.primitives import Malformed
 from penstock.wire.records import check_records, crc_ok, parse_batch_header
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
-KNOWN = (LOG, INDEX, TIME_INDEX)
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+KNOWN = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 INDEX_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -130,14 +130,19 @@ class Checked:
 
 def verify_segment(path: Path) -> Checked:
     """Checksums, records and order of the log, and that its indexes, if they are there, point at its batches."""
+    from penstock.cli.txn_index_file import Aborts, verify_txn_index
+
     places: list[tuple[int, BatchHeader]] = []
+    aborts = Aborts()
     with mapped(path) as data:
         for batch in batches(path, data):
             check_batch(path, batch)
             places.append((batch.position, batch.header))
+            aborts.see(batch)
         size = len(data)
     _verify_index(path.with_suffix(INDEX), places)
     _verify_time_index(path.with_suffix(TIME_INDEX), places)
+    verify_txn_index(path.with_suffix(TXN_INDEX), aborts)
     return Checked(
         path=path,
         batches=len(places),

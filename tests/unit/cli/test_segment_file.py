@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cli.segment_file import INDEX_ENTRY, TIME_ENTRY, Bad, verify_segment
-from penstock.wire.records import Record, build_batch
+from penstock.storage import txn_index
+from penstock.storage.txn_index import AbortedTxn
+from penstock.wire.records import Record, build_batch, build_marker
 
 RUNNER = CliRunner()
 BASE = 100
@@ -164,3 +166,78 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
     assert RUNNER.invoke(app, ["log", "dump", str(other)]).exit_code == 1
     assert RUNNER.invoke(app, ["log", "verify", str(other)]).exit_code == 1
+
+
+def transactional(offset: int, producer_id: int) -> bytes:
+    record = Record(offset=offset, timestamp_ms=1_000, key=b"k", value=b"v")
+    return bytes(
+        build_batch(
+            [record],
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+    )
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    made = bytearray(
+        build_marker(commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1_000)
+    )
+    made[:8] = pack(">q", offset)
+    return bytes(made)
+
+
+@pytest.fixture
+def transactions(tmp_path: Path) -> Path:
+    """A segment in which one producer commits, another aborts, and a third aborts what it began in the one before."""
+    path = tmp_path / f"{BASE:020d}.log"
+    path.write_bytes(
+        transactional(100, 7)
+        + transactional(101, 8)
+        + marker(102, 7, commit=True)
+        + marker(103, 8, commit=False)
+        + marker(104, 9, commit=False)
+    )
+    path.with_suffix(".txnindex").write_bytes(
+        txn_index.encode([AbortedTxn(8, 101, 103, 104), AbortedTxn(9, 90, 104, 105)])
+    )
+    return path
+
+
+def test_the_index_of_aborted_transactions_is_checked_and_shown(transactions: Path) -> None:
+    assert verify_segment(transactions).batches == 5
+
+    shown = RUNNER.invoke(app, ["log", "dump", str(transactions.with_suffix(".txnindex")), "-o", "json"])
+
+    assert [json.loads(line) for line in shown.stdout.splitlines()] == [
+        {"producer_id": 8, "first_offset": 101, "last_offset": 103, "last_stable": 104},
+        {"producer_id": 9, "first_offset": 90, "last_offset": 104, "last_stable": 105},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "producer 8 aborted at offset 103 is missing: readers of committed records are shown it"),
+        (None, "producer 8 aborted at offset 103 is missing"),
+        (txn_index.encode([AbortedTxn(8, 101, 103, 104)])[:-1], "33 bytes are left"),
+        (b"\0\1" + txn_index.encode([AbortedTxn(8, 101, 103, 104)])[2:], "has version 1"),
+        (txn_index.encode([AbortedTxn(7, 100, 102, 103)]), "producer 7 has aborted nothing at offset 102"),
+        (txn_index.encode([AbortedTxn(8, 102, 103, 104)]), "begins at offset 101, not at 102"),
+        (txn_index.encode([AbortedTxn(9, 90, 104, 105), AbortedTxn(8, 101, 103, 104)]), "103 comes after 104"),
+    ],
+)
+def test_an_index_of_aborted_transactions_that_lies_is_found(
+    transactions: Path, content: bytes | None, complaint: str
+) -> None:
+    index = transactions.with_suffix(".txnindex")
+    if content is None:
+        index.unlink()
+    else:
+        index.write_bytes(content)
+
+    with pytest.raises(Bad, match=complaint):
+        verify_segment(transactions)
