@@ -29,7 +29,8 @@ METHOD = """## How
   filled with pages of a file, so that nobody pays for memory that the host of a virtual machine has yet to give.
 - Warm rounds come first and are not counted: one for each work, four for one-record requests, none for Java's tools,
   which are new processes each time.
-- Figures are medians of the counted rounds.
+- Figures are medians of the counted rounds: seven where librdkafka sends or reads as fast as it can, which takes a
+  second or two and scatters most; two for Java's tools, one where the row has no brackets, else three.
 - Broker CPU is the time on processors of the broker's process tree around a work, in user and in kernel mode, from the
   clocks of the processes, per 10^9 bytes of payload.
 - librdkafka: linger.ms=5, batch.size=1000000, queue.buffering.max.messages=500000; fetch.message.max.bytes=4000000,
@@ -38,8 +39,8 @@ METHOD = """## How
   clock counts. One librdkafka alone is often slower than the broker, and then the work measures librdkafka.
 - One-record requests are raw Produce requests (version 9) over sockets, each answer checked.
 - End to end: one process sends and reads with one monotonic clock; the first second is not counted.
-- What the load program can do is measured with the same sizes, warm rounds and counted rounds, a new broker in memory
-  for each. The relay is a process that only receives and sends; the messages are paced and timed as end to end, without
+- What the load program can do is measured with the same sizes and warm rounds, a new broker in memory for each round.
+  The relay is a process that only receives and sends; the messages are paced and timed as end to end, without
   librdkafka.
 - Commits are raw OffsetCommit requests (version 7) of groups without members, each answer checked. Heartbeats come
   from one raw connection for each group. Consumers of the assignment are confluent-kafka's, with default settings;

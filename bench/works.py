@@ -39,6 +39,8 @@ class Sizes:
     request_warm_rounds: int
     latency_seconds: int
     rounds: int
+    stream_rounds: int
+    """Of works that send or read as fast as they can: each takes a second or two, and they scatter most."""
     warm_rounds: int
     partitions_restart: int
     partitions_many: int
@@ -62,6 +64,7 @@ FULL = Sizes(
     request_warm_rounds=4,
     latency_seconds=8,
     rounds=3,
+    stream_rounds=7,
     warm_rounds=1,
     partitions_restart=1_000,
     partitions_many=10_000,
@@ -84,6 +87,7 @@ QUICK = Sizes(
     request_warm_rounds=1,
     latency_seconds=1,
     rounds=1,
+    stream_rounds=1,
     warm_rounds=0,
     partitions_restart=100,
     partitions_many=500,
@@ -129,17 +133,17 @@ def scenarios(sizes: Sizes) -> tuple[Scenario, ...]:
         produce("produce-100-idempotent", small, 100, "--idempotent"),
     )
     return (
-        _scenario("100b", sizes, produce("produce-100", small, 100), consume("consume-100", small)),
-        _scenario("100b-two", sizes, produce("produce-100-two", small, 100, clients=2)),
-        _scenario(
+        _stream("100b", sizes, produce("produce-100", small, 100), consume("consume-100", small)),
+        _stream("100b-two", sizes, produce("produce-100-two", small, 100, clients=2)),
+        _stream(
             "1kb",
             sizes,
             produce("produce-1k", large, 1000),
             consume("consume-1k", large),
             consume("consume-1k-two", large, clients=2),
         ),
-        _scenario("lz4", sizes, produce("produce-1k-lz4", large, 1000, "--compression", "lz4")),
-        _scenario("idempotent", sizes, *plain_and_idempotent),
+        _stream("lz4", sizes, produce("produce-1k-lz4", large, 1000, "--compression", "lz4")),
+        _stream("idempotent", sizes, *plain_and_idempotent),
         Scenario(
             name="requests",
             steps=(requests("requests-8x8", 8, 8, sizes.request_seconds),),
@@ -154,3 +158,7 @@ def scenarios(sizes: Sizes) -> tuple[Scenario, ...]:
 
 def _scenario(name: str, sizes: Sizes, *steps: Step) -> Scenario:
     return Scenario(name=name, steps=steps, warm_rounds=sizes.warm_rounds, rounds=sizes.rounds)
+
+
+def _stream(name: str, sizes: Sizes, *steps: Step) -> Scenario:
+    return Scenario(name=name, steps=steps, warm_rounds=sizes.warm_rounds, rounds=sizes.stream_rounds)
