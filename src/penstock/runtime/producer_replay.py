@@ -26,7 +26,7 @@ class Replayed(NamedTuple):
 
 
 class Replay:
-    """A producer table on its way through a log, from an offset that nothing of is to be missed."""
+    """A producer table on its way through a log, and the aborts it has met."""
 
     def __init__(self, view: LogView, now_ms: int, idle_ms_max: int) -> None:
         self._view = view
