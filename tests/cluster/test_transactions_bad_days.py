@@ -44,9 +44,10 @@ def killed_while_working(broker: Any, chance: random.Random, path: Path, *, kill
     return workload
 
 
-def check_files(data: Path) -> None:
+def check_files(broker: Any) -> None:
     """What is on the disk agrees with itself, too: an index that lies may go unread in a short history."""
-    segments = log_files(data)
+    broker.stop()
+    segments = log_files(broker.data)
     assert segments
     for segment in segments:
         verify_segment(segment)
@@ -68,7 +69,7 @@ def test_a_fixed_series_of_kills_leaves_a_history_without_anomalies(start_broker
 
     assert workload.recorder.counts["ok"] > KILLS
     check_history(path)
-    check_files(broker.data)
+    check_files(broker)
 
 
 @pytest.mark.slow
@@ -83,4 +84,4 @@ def test_kills_at_random_leave_a_history_without_anomalies(
     killed_while_working(broker, chance, path, kills=KILLS, group_protocol=protocol)
 
     check_history(path)
-    check_files(broker.data)
+    check_files(broker)

@@ -167,7 +167,8 @@ class Worker:
             if not error.args[0].fatal():
                 raise
         finally:
-            consumer.close()
+            # A close that is lost stays behind in its thread; the next process is another consumer.
+            self._comes_back(consumer.close)
 
     def _open_reader(self, consumer: Any, process: int) -> None:
         topic = self._plan.topic
@@ -289,13 +290,16 @@ class Worker:
         ]
         if parts:
             metadata = consumer.consumer_group_metadata()
-            self._bounded(lambda: producer.send_offsets_to_transaction(parts, metadata, CALL_SECONDS_MAX), ops)
+            if not self._comes_back(lambda: producer.send_offsets_to_transaction(parts, metadata, CALL_SECONDS_MAX)):
+                # Nobody has asked for a commit by then.
+                self._note_failed(ops)
+                raise OutcomeUnknown
 
-    def _bounded(self, call: Callable[[], None], ops: list[Send | Poll]) -> None:
-        """Make a call that may never come back, though it was given a timeout: then go on as a new process.
+    def _comes_back(self, call: Callable[[], None]) -> bool:
+        """Make a call that may never come back, though it was given a timeout; whether it did.
 
-        librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, and
-        waits for the answer without a bound. Nobody has asked for a commit by then, so the transaction has failed.
+        librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, or what
+        a closing consumer tells itself about its partitions, and waits for the answer without a bound.
         """
         failures: list[BaseException] = []
 
@@ -305,14 +309,14 @@ class Worker:
             except BaseException as error:
                 failures.append(error)
 
-        thread = threading.Thread(target=make, name=f"{self._thread.name}-offsets", daemon=True)
+        thread = threading.Thread(target=make, name=f"{self._thread.name}-call", daemon=True)
         thread.start()
         thread.join(HUNG_SECONDS)
         if thread.is_alive():
-            self._note_failed(ops)
-            raise OutcomeUnknown
+            return False
         if failures:
             raise failures[0]
+        return True
 
     def _rewind(self, consumer: Any, ops: list[Send | Poll], process: int) -> None:
         """Read again what the aborted transaction has read, unless somebody else does by now."""
