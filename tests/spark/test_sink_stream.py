@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,12 @@ def test_a_checkpoint_without_its_ledger_is_a_clear_error(
     stream.add_batch()
     with pytest.raises(StreamingQueryException, match="ledgerMissing"):
         stream.start(spark, broker.bootstrap, sinkId=sink).awaitTermination(SECONDS_MAX)
-    assert stream.run(spark, broker.bootstrap, sinkId=sink, ledgerMissing="begin") == []
+
+    # Spark lets the other task of the query that failed run on for a moment: it may take the sink back once.
+    failures = stream.run(spark, broker.bootstrap, sinkId=sink, ledgerMissing="begin")
+    if failures:
+        assert re.search("took over|taken over", failures[0]), failures
+        assert stream.run(spark, broker.bootstrap, sinkId=sink, ledgerMissing="begin") == []
 
     stream.check(broker.bootstrap)
 
