@@ -17,6 +17,8 @@ PENSTOCK = "penstock"
 SIDES = (KAFKA, PENSTOCK)
 CEILING = "ceiling"
 """No side of the comparison: the load program without a broker."""
+OF_A_RUN = frozenset({"memory-after"})
+"""Works that say something about all that ran before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,20 +73,27 @@ class Results:
 
     @staticmethod
     def joined(runs: Sequence[Results], every_part: Collection[str]) -> Results:
-        """Runs of some works each as one. Every ratio is still of one run: a work's sides are never apart."""
+        """Runs of some works each as one: what was measured again counts as the last run has it.
+
+        Every ratio is still of one run: a work's sides are never apart. What describes a whole run is not replaced by a
+        part's.
+        """
         machine = dict(runs[0].machine)
         for name in machine:
             # What differs, the commit most likely, is told of each.
             machine[name] = "; ".join(dict.fromkeys(run.machine.get(name, "unknown") for run in runs))
-        parts = [part for run in runs for part in run.parts]
+        parts = sorted({part for run in runs for part in run.parts})
+        last = {
+            sample.work: run for run in runs for sample in run.samples if run.complete or sample.work not in OF_A_RUN
+        }
         return Results(
             machine=machine,
             began="; ".join(run.began for run in runs),
             command="\n    ".join(run.command for run in runs),
             parts=parts,
-            complete=sorted(parts) == sorted(every_part),
+            complete=parts == sorted(every_part),
             seconds=sum(run.seconds for run in runs),
-            samples=[sample for run in runs for sample in run.samples],
+            samples=[sample for run in runs for sample in run.samples if last.get(sample.work, run) is run],
         )
 
     def save(self, path: Path) -> None:

@@ -160,6 +160,19 @@ def test_runs_without_the_ceilings_join_to_a_report_that_is_not_complete() -> No
     assert Results.joined([older, newer], part_names()).complete is True
 
 
+def test_what_was_measured_again_counts_as_the_last_run_has_it() -> None:
+    whole, again = results([1, 2, 3], [4, 5, 6]), results([10], [20], complete=False)
+    whole.parts, again.parts = list(part_names()), ["100b"]
+    for run, megabytes in ((whole, 60.0), (again, 50.0)):
+        run.add([Sample(work="memory-after", side=PENSTOCK, round=0, values={"resident_mb": megabytes})])
+
+    joined = Results.joined([whole, again], part_names())
+
+    assert joined.complete
+    assert [sample.values["m"] for sample in joined.samples if sample.work == "w"] == [10, 20]
+    assert [sample.values for sample in joined.samples if sample.work == "memory-after"] == [{"resident_mb": 60.0}]
+
+
 def test_ceilings_take_the_arguments_of_the_works_they_bound() -> None:
     compared = {step.work: step for scenario in scenarios(FULL) for step in scenario.steps}
     bounded = {"ceiling-relay-1000": "latency-1000"}
