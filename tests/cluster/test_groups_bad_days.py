@@ -88,7 +88,6 @@ class CommitWatch:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join(SECONDS_MAX)
-        assert not self.faults, self.faults
 
 
 @contextmanager
@@ -125,7 +124,7 @@ def test_committed_offsets_survive_kill_9(broker: Any) -> None:
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
 def test_members_go_on_after_the_broker_was_killed(broker: Any, protocol: dict[str, str]) -> None:
     fill(broker, TOPIC, numbered(40), partitions=PARTITIONS)
-    with CommitWatch(broker), Member(broker, GROUP, [TOPIC], **protocol) as first:
+    with CommitWatch(broker) as watch, Member(broker, GROUP, [TOPIC], **protocol) as first:
         await_values(numbered(40), first)
         with Member(broker, GROUP, [TOPIC], **protocol) as second:
             settle(first, second, places=PARTITIONS)
@@ -135,6 +134,7 @@ def test_members_go_on_after_the_broker_was_killed(broker: Any, protocol: dict[s
             await_values(numbered(80), first, second)
             settle(first, second, places=PARTITIONS)
             await_commits(broker, GROUP, TOPIC, PARTITIONS, total=80)
+    assert watch.faults == []
 
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
@@ -143,7 +143,7 @@ def test_a_broker_killed_in_the_middle_of_rebalances(
 ) -> None:
     """Each round a member comes, the broker dies some moment later, and the member leaves when all is settled."""
     total = 0
-    with CommitWatch(broker), Member(broker, GROUP, [TOPIC], name="stays", **protocol) as stays:
+    with CommitWatch(broker) as watch, Member(broker, GROUP, [TOPIC], name="stays", **protocol) as stays:
         settle(stays, places=PARTITIONS)
         for _ in range(4):
             with Member(broker, GROUP, [TOPIC], name="comes", **protocol) as comes:
@@ -155,6 +155,7 @@ def test_a_broker_killed_in_the_middle_of_rebalances(
                 total += 40
                 settle(stays, comes, places=PARTITIONS)
             settle(stays, places=PARTITIONS)
+    assert watch.faults == []
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -164,7 +165,7 @@ def test_a_member_paused_longer_than_its_session_loses_its_place_and_comes_back(
     fill(broker, TOPIC, numbered(40), partitions=PARTITIONS)
     log = tmp_path / "member.log"
     other_settings = CLASSIC_RANGE if protocol == "classic" else {"group.protocol": protocol}
-    with CommitWatch(broker), member_process(broker, protocol, log) as paused:
+    with CommitWatch(broker) as watch, member_process(broker, protocol, log) as paused:
         wait_until(lambda: len(said(log, "read")) >= 40, what="forty values", seconds_max=SECONDS_MAX)
         with Member(broker, GROUP, [TOPIC], name="other", **other_settings) as other:
             wait_until(lambda: len(other.owned) == 2, what="half of it", seconds_max=SECONDS_MAX)
@@ -183,6 +184,7 @@ def test_a_member_paused_longer_than_its_session_loses_its_place_and_comes_back(
                 return set(numbered(120)) <= values
 
             wait_until(is_complete, what="every value", seconds_max=SECONDS_MAX)
+    assert watch.faults == []
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -195,6 +197,7 @@ def test_a_member_killed_without_a_word_is_replaced(broker: Any, protocol: str, 
             wait_until(lambda: len(other.owned) == 2, what="half of it", seconds_max=SECONDS_MAX)
             doomed.kill()
             settle(other, places=PARTITIONS)
+        assert len(other.owned) == PARTITIONS
 
 
 def join_request(member_id: str, session_ms: int, rebalance_ms: int) -> Any:

@@ -91,7 +91,7 @@ def test_members_come_and_go_and_nothing_is_lost_or_owned_twice(
         gone.append(member)
 
     end = time.monotonic() + SOAK_SECONDS / len(KINDS)
-    with CommitWatch(broker):
+    with CommitWatch(broker) as watch:
         with counting(broker) as sent:
             come()
             while time.monotonic() < end or len(members) + len(gone) < MEMBERS_MIN:
@@ -109,4 +109,5 @@ def test_members_come_and_go_and_nothing_is_lost_or_owned_twice(
     seen = {int(value) for member in gone for value in member.values}
     assert seen == set(range(sent[0]))
     assert not ownership.faults, ownership.faults
+    assert not watch.faults, watch.faults
     assert len(gone) >= MEMBERS_MIN

@@ -219,11 +219,11 @@ def test_a_compressed_batch_is_taken_at_its_headers_word_where_nobody_asks_for_m
 
 
 def test_a_codec_that_does_not_exist_is_refused_as_kafka_does() -> None:
-    refused(changed(batch(b"a"), attributes=5), UnknownServerError)
+    assert refused(changed(batch(b"a"), attributes=5), UnknownServerError).code == -1
 
 
 def test_zstd_is_refused_from_producers_older_than_it() -> None:
-    refused(batch(b"a", codec=compression.ZSTD), UnsupportedCompressionType, version=6)
+    assert refused(batch(b"a", codec=compression.ZSTD), UnsupportedCompressionType, version=6).code == 76
 
 
 def test_a_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
@@ -243,9 +243,9 @@ def test_a_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
 
 def test_too_large_for_the_topic_or_its_segments() -> None:
     data = batch(b"a" * 2000)
-    refused(data, MessageTooLarge, {"max.message.bytes": str(len(data) - 1)})
-    stored(data, {"max.message.bytes": str(len(data))})
-    refused(batch(b"a" * 2000), RecordListTooLarge, {"internal.segment.bytes": "1500"})
+    assert refused(data, MessageTooLarge, {"max.message.bytes": str(len(data) - 1)}).code == 10
+    assert stored(data, {"max.message.bytes": str(len(data))})[2] == [b"a" * 2000]
+    assert refused(batch(b"a" * 2000), RecordListTooLarge, {"internal.segment.bytes": "1500"}).code == 18
 
 
 def test_timestamps_out_of_range_are_refused_record_by_record() -> None:
@@ -371,12 +371,12 @@ def test_a_batch_in_bytes_that_cannot_be_written_is_copied() -> None:
 
 def test_transactional_batches_need_a_transaction() -> None:
     data = changed(batch(b"a", producer_id=3), attributes=TRANSACTIONAL_FLAG)
-    refused(data, TransactionalIdAuthorizationFailed)
+    assert refused(data, TransactionalIdAuthorizationFailed).code == 53
 
     def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         raise InvalidTxnState
 
-    refused(data, InvalidTxnState, vouch=nobody)
+    assert refused(data, InvalidTxnState, vouch=nobody).code == 48
 
 
 @settings(max_examples=300, deadline=None)
