@@ -130,10 +130,10 @@ class Checked:
 
 def verify_segment(path: Path) -> Checked:
     """Checksums, records and order of the log, and that its indexes, if they are there, point at its batches."""
-    from penstock.cli.txn_index_file import Aborts, verify_txn_index
+    from penstock.cli.txn_index_file import SegmentAborts, verify_txn_index
 
     places: list[tuple[int, BatchHeader]] = []
-    aborts = Aborts()
+    aborts = SegmentAborts()
     with mapped(path) as data:
         for batch in batches(path, data):
             check_batch(path, batch)

@@ -23,7 +23,7 @@ def txn_entries(path: Path, data: memoryview) -> Iterator[tuple[int, AbortedTxn]
         raise Bad(path, whole, f"{len(data) - whole} bytes are left, an entry has {ENTRY_BYTES}")
 
 
-class Aborts:
+class SegmentAborts:
     """What the batches of a segment say about aborted transactions. They are shown to it in order."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Aborts:
                 self.needed[header.base_offset] = first
 
 
-def verify_txn_index(path: Path, aborts: Aborts) -> None:
+def verify_txn_index(path: Path, aborts: SegmentAborts) -> None:
     """Each entry ends at a marker that aborts, and each aborted transaction with records here has one."""
     entries: Sequence[tuple[int, AbortedTxn]] = ()
     size = 0
@@ -72,6 +72,8 @@ def verify_txn_index(path: Path, aborts: Aborts) -> None:
         if not entry.first_offset <= first:
             raise Bad(path, position, f"the transaction begins at offset {first}, not at {entry.first_offset}")
         before = entry.last_offset
-    for offset in aborts.needed.keys() - {entry.last_offset for _, entry in entries}:
+    missing = aborts.needed.keys() - {entry.last_offset for _, entry in entries}
+    if missing:
+        offset = min(missing)
         what = f"the transaction that producer {aborts.markers[offset]} aborted at offset {offset} is missing"
         raise Bad(path, size, f"{what}: readers of committed records are shown it")

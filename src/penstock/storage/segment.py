@@ -146,8 +146,8 @@ class SegmentReader:
         if length <= 0:
             return None
         if not wait:
-            # The header was found without waiting, so the first page is in memory.
             self.segment.read_to = position + length
+        # A header that was found without waiting has its page in memory.
         return FileSlice(self.file, position, length, False, probed=not wait)
 
     def slice_at(self, offset: int, bytes_max: int, end: int | None, at_least_one: bool) -> FileSlice | None:

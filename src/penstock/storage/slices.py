@@ -48,7 +48,7 @@ class FileSlice:
         if end > self.position and probe(1, end - 1) is None:
             return False
         start = self.position + PROBE_STRIDE_BYTES if self._probed else self.position
-        return start >= end or all(probe(1, at) is not None for at in range(start, end, PROBE_STRIDE_BYTES))
+        return all(probe(1, at) is not None for at in range(start, end, PROBE_STRIDE_BYTES))
 
     def warm(self) -> None:
         """Pull the bytes into memory. Off the loop: this is where the disk is waited for."""

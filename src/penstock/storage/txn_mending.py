@@ -5,13 +5,15 @@ written of it before the offset that the replay began at is believed; behind it,
 entries, or have some for markers that are gone.
 """
 
+from bisect import bisect_left
+
 from penstock.storage import txn_index
 from penstock.storage.disk import replace_file
 from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
 from penstock.storage.view import LogView
 
 Aborts = dict[int, tuple[int, AbortedTxn | None]]
-"""By the offset of each marker that aborts: its producer, and the transaction if one was open."""
+"""By the offset of each marker that aborts, in order: its producer, and the transaction if one was open."""
 
 
 def mend(view: LogView, start: int, aborts: Aborts) -> int:
@@ -21,9 +23,11 @@ def mend(view: LogView, start: int, aborts: Aborts) -> int:
     """
     mended = 0
     indexed = set(txn_index.bases(view.disk, view.path))
+    markers = list(aborts)
     for at, segment in enumerate(view.segments):
         following = view.segments[at + 1].base if at + 1 < len(view.segments) else view.log_end
-        met = {offset: found for offset, found in aborts.items() if segment.base <= offset < following}
+        within = markers[bisect_left(markers, segment.base) : bisect_left(markers, following)]
+        met = {offset: aborts[offset] for offset in within}
         if segment.base not in indexed and not met:
             continue
         path = txn_index.path_of(view.path, segment.base)
