@@ -56,7 +56,10 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One decision: what is different, why, and every place where it shows."""
+    """One decision: what is different, why, and every place where it shows.
+
+    Without a place it is a difference that no single response shows, such as what a restart finds.
+    """
 
     title: str
     reason: str
@@ -87,10 +90,9 @@ def page() -> str:
             f"## {difference.title}",
             "",
             textwrap.fill(difference.reason, PAGE_WIDTH),
-            "",
-            "| where | field | Kafka | penstock |",
-            "|---|---|---|---|",
         ]
+        if difference.places:
+            lines += ["", "| where | field | Kafka | penstock |", "|---|---|---|---|"]
         rows: dict[tuple[str, str, str], list[str]] = {}
         for place in difference.places:
             key = (_cell(place.scenario), _cell(place.kafka), _cell(place.penstock))
@@ -248,6 +250,16 @@ DIFFERENCES: tuple[Difference, ...] = (
             "where it takes ten with Kafka."
         ),
         places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
+    ),
+    Difference(
+        title="Growing an internal topic moves no group and no transactional id",
+        reason=(
+            "Apache Kafka hashes names by the partition count it finds when it starts, so after CreatePartitions on "
+            "`__consumer_offsets` or `__transaction_state` and a restart committed offsets and transactional ids are "
+            "not found any more. penstock records the count at creation and hashes by that one: the new partitions "
+            "stay empty."
+        ),
+        places=(),
     ),
     Difference(
         title="Bad input is called so",

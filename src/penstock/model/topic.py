@@ -39,6 +39,13 @@ class TopicState:
     configs: Mapping[str, str]
     partitions: tuple[PartitionState, ...]
     version: int = 0
+    grown_from: int | None = None
+    """How many partitions the topic was created with, if it has grown since."""
+
+    @property
+    def partitions_at_creation(self) -> int:
+        """What keys of an internal topic are hashed by: growing the topic must not send a key to another partition."""
+        return len(self.partitions) if self.grown_from is None else self.grown_from
 
     @property
     def internal(self) -> bool:

@@ -76,7 +76,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
         self._threads = threads
         self._log = log
         self._partitions = 0
-        """As many as the topic had when it was first seen: a key stays where it is when the topic grows."""
+        """As many as the topic was created with: a key stays where it is when the topic grows. 0 without a topic."""
         self._places: dict[str, int] = {}
         self._shards: dict[int, C] = {}
         self._to_load: asyncio.Queue[int] = asyncio.Queue()
@@ -199,8 +199,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
             self._adopt(after)
 
     def _adopt(self, topic: TopicState) -> None:
-        if not self._partitions:
-            self._partitions = len(topic.partitions)
+        self._partitions = topic.partitions_at_creation
         for partition in range(self._partitions):
             if not self._leads(partition):
                 self._end(partition)

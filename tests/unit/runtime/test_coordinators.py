@@ -40,10 +40,25 @@ def test_a_group_stays_where_it_is_when_the_topic_grows() -> None:
     async def act(groups: Groups) -> None:
         places = {f"g{at}": groups.coordinators.partition_of(f"g{at}") for at in range(20)}
 
-        groups.change(offsets_topic(4), offsets_topic(9))
+        groups.change(offsets_topic(4), replace(offsets_topic(9), grown_from=4))
 
         assert {group: groups.coordinators.partition_of(group) for group in places} == places
         assert set(places.values()) == {0, 1, 2, 3}
+
+    with_groups(act, offsets_topic(4))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_offsets_are_found_after_their_topic_grew_and_the_broker_restarted(clean: bool) -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(20):
+            assert took(await groups.commit(at, f"g{at}"))
+        groups.change(offsets_topic(4), replace(offsets_topic(9), grown_from=4))
+
+        loaded = groups.again(clean=clean)
+        await loaded.load()
+
+        assert [loaded.offsets(f"g{at}") for at in range(20)] == [{("orders", 0): at} for at in range(20)]
 
     with_groups(act, offsets_topic(4))
 

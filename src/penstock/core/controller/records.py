@@ -72,6 +72,8 @@ def pack_topic(topic: TopicState) -> bytes:
     }
     if topic.configs:
         record["configs"] = dict(topic.configs)
+    if topic.grown_from is not None:
+        record["grown_from"] = topic.grown_from
     return pack(record)
 
 
@@ -94,6 +96,7 @@ def unpack_topic(name: str, data: bytes, version: int) -> TopicState:
         configs=record.get("configs", NO_CONFIGS),
         partitions=partitions,
         version=version,
+        grown_from=record.get("grown_from"),
     )
 
 

@@ -255,7 +255,7 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
             check_replicas(image, brokers, factor)
         replicas = list(growth.assignments)
     new = (new_partition(image, have + offset, brokers) for offset, brokers in enumerate(replicas))
-    return replace(topic, partitions=(*topic.partitions, *new))
+    return replace(topic, partitions=(*topic.partitions, *new), grown_from=topic.partitions_at_creation)
 
 
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:

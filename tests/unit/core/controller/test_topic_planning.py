@@ -219,6 +219,16 @@ def test_growing_keeps_what_is_there() -> None:
     assert (grown.topic_id, grown.configs) == (before.topic_id, {"retention.ms": "5"})
 
 
+def test_a_topic_that_grows_remembers_how_many_partitions_it_was_created_with() -> None:
+    image = with_topic("a", 3)
+    assert image.topics["a"].partitions_at_creation == 3
+
+    for wanted in (5, 9):
+        carried_out(image, plan_growths(image, [Growth(name="a", count=wanted)], first=0))
+
+    assert (len(image.topics["a"].partitions), image.topics["a"].partitions_at_creation) == (9, 3)
+
+
 @pytest.mark.parametrize(
     ("growth", "error", "words"),
     [
