@@ -242,8 +242,12 @@ class CoordinatorSet(ABC, Generic[C, R]):
             shard = self._open(partition)
             reader = self.reader()
             events = await load(shard, shard.view(), reader, self._threads)
-        except (BrokerError, OSError) as error:
-            self._log.error("coordinator_not_loaded", topic=self._topic, partition=partition, reason=str(error))
+        except Exception as error:
+            # Whatever is wrong in one partition, the coordinators of the others go on.
+            if isinstance(error, BrokerError | OSError):
+                self._log.error("coordinator_not_loaded", topic=self._topic, partition=partition, reason=str(error))
+            else:
+                self._log.exception("coordinator_not_loaded", topic=self._topic, partition=partition)
             self._end(partition)
             if self.can_keep(partition):
                 self._timers.after_ms(LOAD_AGAIN_MS, lambda: self._load_again(partition))

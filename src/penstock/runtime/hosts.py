@@ -4,8 +4,9 @@ A partition costs next to nothing until somebody asks for it: its log is opened,
 made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import TopicConfig
@@ -31,6 +32,8 @@ from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory
 from penstock.storage.log import Log
 from penstock.storage.store import LogStore
+from penstock.storage.view import LogView
+from penstock.storage.walk import BadBatch
 
 Settings = tuple[TopicConfig, IntakeRules]
 
@@ -192,16 +195,34 @@ class Hosts:
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
+        return self._settle_replay(log, lambda: self._replay(log.view()))
+
+    def _replay(self, view: LogView) -> Replayed:
+        """Read the producers of a log. In any thread."""
+        return replay_producers(view, self._clock.now_ms(), self._config.producer_id_expiration_ms)
+
+    def _settle_replay(self, log: Log, replay: Callable[[], Replayed]) -> Replayed:
+        """The result of a replay, tried once more after a repair of the log where it met damage.
+
+        A failing disk takes the directory offline; anything else that is wrong takes this partition offline, alone.
+        """
         try:
-            found = replay_producers(log.view(), self._clock.now_ms(), self._config.producer_id_expiration_ms)
+            try:
+                found = replay()
+            except BadBatch as damage:
+                self._log.warning("log_repair", partition=str(log.tp), reason=str(damage))
+                log.repair()
+                found = self._replay(log.view())
         except OSError as error:
             raise log.directory.failed(error, f"reading the producers of {log.tp}") from error
-        self._tell_mended(log.tp, found)
-        return found
-
-    def _tell_mended(self, tp: TopicPartition, found: Replayed) -> None:
+        except Exception as error:
+            log.directory.check()
+            refusal = log.offline or log.take_offline(f"its producers cannot be read: {type(error).__name__}: {error}")
+            self._log.exception("partition_offline", partition=str(log.tp), path=log.path)
+            raise refusal from error
         if found.mended:
-            self._log.info("aborted_transactions_mended", partition=str(tp), index_files=found.mended)
+            self._log.info("aborted_transactions_mended", partition=str(log.tp), index_files=found.mended)
+        return found
 
     # Following the metadata
 
@@ -213,12 +234,11 @@ class Hosts:
         whole = all(directory.offline is None for directory in self._store.all_directories)
         for topic in topics:
             self._adopt(topic, created=whole)
-        now_ms, idle_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
-        views = [(log.tp, log.view()) for log in self._store if log.opened and log.log_end and self._is_held(log)]
-        work = [(tp, self._threads.submit(replay_producers, view, now_ms, idle_ms)) for tp, view in views]
-        self._replayed = {tp: replayed.result() for tp, replayed in work}
-        for tp, found in self._replayed.items():
-            self._tell_mended(tp, found)
+        logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
+        for log, work in [(log, self._threads.submit(self._replay, log.view())) for log in logs]:
+            # What is wrong with a log or its disk has been told, and whoever asks for the partition hears it again.
+            with suppress(KafkaStorageError):
+                self._replayed[log.tp] = self._settle_replay(log, work.result)
         for log in self._store:
             if not self._is_held(log):
                 # Data without metadata may be all that is left of something: it is an operator's to remove.

@@ -85,19 +85,36 @@ def load(
     recovery_point: int,
     high_watermark: int,
     interval: int,
+    whole: bool = False,
 ) -> Loaded:
-    """Open what is in a partition's directory. `OSError` when the disk does not answer."""
-    return Recovery(disk, path, interval, high_watermark).load(stop, log_start, recovery_point)
+    """Open what is in a partition's directory. `OSError` when the disk does not answer.
+
+    With `whole` every batch is verified, whatever the stop leaves in doubt.
+    """
+    recovery = Recovery(disk, path, interval, high_watermark, whole=whole)
+    try:
+        return recovery.load(stop, log_start, recovery_point)
+    except BadBatch as damage:
+        if whole:
+            raise
+        # Rot, since a crash leaves none there: what stands behind it was in the log and may have been read.
+        end = max(high_watermark, recovery.end)
+        again = Recovery(disk, path, interval, end, whole=True)
+        again.findings = [*recovery.findings, recovery.finding("damage_found", damage.offset, str(damage))]
+        return again.load(stop, log_start, recovery_point)
 
 
 class Recovery:
     """One directory being opened."""
 
-    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: int) -> None:
+    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: int, *, whole: bool = False) -> None:
         self.disk = disk
         self.path = path
         self.interval = interval
         self.high_watermark = high_watermark
+        self.whole = whole
+        self.end = 0
+        """Where the segments end, once they are loaded."""
         self.findings: list[Finding] = []
         self.segments: list[Segment] = []
         self.epochs_met: list[tuple[int, int]] = []
@@ -107,8 +124,9 @@ class Recovery:
     def load(self, stop: Stop, log_start: int, recovery_point: int) -> Loaded:
         names = self._tidy(self.disk.list_directory(self.path))
         self.gap_max = GAP_MAX if GAPS in names else 0
-        log_end = max(self._load_segments(names, stop, recovery_point), log_start if not self.segments else 0)
-        if stop is not Stop.CLEAN and log_end < self.high_watermark:
+        self.end = self._load_segments(names, stop, recovery_point)
+        log_end = max(self.end, log_start if not self.segments else 0)
+        if (stop is not Stop.CLEAN or self.whole) and log_end < self.high_watermark:
             self._keep_offsets(log_end)
             log_end = self.high_watermark
         if log_end < log_start:
@@ -128,8 +146,11 @@ class Recovery:
             segments=self.segments, log_start=log_start, log_end=log_end, epochs=epochs, findings=self.findings
         )
 
+    def finding(self, event: str, offset: int, detail: str, *, serious: bool = False) -> Finding:
+        return Finding(event=event, path=self.path, offset=offset, detail=detail, serious=serious)
+
     def _tell(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
-        self.findings.append(Finding(event=event, path=self.path, offset=offset, detail=detail, serious=serious))
+        self.findings.append(self.finding(event, offset, detail, serious=serious))
 
     # What a crash has left
 
@@ -190,7 +211,8 @@ class Recovery:
                 continue
             following = bases[at + 1] if at + 1 < len(bases) else None
             checked = stop is not Stop.CLEAN and (following is None or following > recovery_point)
-            scan, stat = self._scan(base, stop if checked else Stop.CLEAN, following)
+            doubt = Stop.MACHINE_CRASH if self.whole else stop if checked else Stop.CLEAN
+            scan, stat = self._scan(base, doubt, following)
             if scan is None:
                 assert following is not None
                 end = following

@@ -6,6 +6,7 @@ better than one that is silently missing. It tells the operator which file, wher
 
 from dataclasses import dataclass
 
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.storage.names import LOG, offset_name
 from penstock.storage.pace import Pace
@@ -64,7 +65,11 @@ class Scrubber:
             # A log nobody has used since the start is opened for this: rot does not ask who reads.
             if log is None or log.size_bytes == 0 or log.directory.offline is not None:
                 continue
-            view = log.view()
+            try:
+                view = log.view()
+            except KafkaStorageError:
+                # Opening it has said what is wrong; the others are looked at all the same.
+                continue
             if len(view.segments) > 1:
                 return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in view.segments[:-1]]
         self._queue = None

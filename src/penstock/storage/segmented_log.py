@@ -6,6 +6,7 @@ from typing import Protocol
 from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Chance, Clock
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.storage import partition_metadata, producer_snapshot, recovery
 from penstock.storage.directories import LogDirectory
@@ -51,6 +52,7 @@ class SegmentedLog:
         "log_end",
         "log_start",
         "made",
+        "offline",
         "oldest_ms",
         "opened",
         "path",
@@ -127,6 +129,8 @@ class SegmentedLog:
         """How the log was left, until it is opened."""
         self.findings: list[Finding] = []
         """What opening it brought to light."""
+        self.offline: KafkaStorageError | None = None
+        """Why this log alone cannot be served until the broker restarts, while others in its directory can."""
 
     @property
     def config(self) -> LogSettings:
@@ -140,12 +144,38 @@ class SegmentedLog:
 
     def open(self) -> None:
         """Find out what is on the disk; after an unclean stop, make it sound again."""
+        if self.offline is not None:
+            raise self.offline
         if self.opened:
             return
         self.directory.check()
         if not self.made:
             self.opened = True
             return
+        self._recover(self.high_watermark)
+        self.opened = True
+
+    def repair(self) -> None:
+        """Read an open log again, all of it, because a batch does not hold together where recovery did not look.
+
+        Everything below the log end counts as committed: damage is set aside, sound batches stay. Before the log is
+        served: it takes as long as reading the log.
+        """
+        assert self.opened, f"{self.tp} is not open"
+        assert self.cleaning is None, f"{self.tp} is being compacted or moved"
+        self.abandon()
+        self._recover(self.log_end, whole=True)
+
+    def take_offline(self, reason: str) -> KafkaStorageError:
+        """Serve this log no more, and leave its directory alone; the error to raise, now and at every later use."""
+        self.log_end = max(self.log_end, self.log_start)
+        self.offline = KafkaStorageError(
+            f"The log of {self.tp} in {self.path} is offline: {reason}. Other partitions are served; run "
+            f"'penstock log verify' on it, restore it from a copy, and restart the broker."
+        )
+        return self.offline
+
+    def _recover(self, high_watermark: int, *, whole: bool = False) -> None:
         try:
             loaded = recovery.load(
                 self.directory.disk,
@@ -153,11 +183,15 @@ class SegmentedLog:
                 stop=self.stop,
                 log_start=self.log_start,
                 recovery_point=self.recovery_point,
-                high_watermark=self.high_watermark,
+                high_watermark=high_watermark,
                 interval=self._config.index_interval_bytes,
+                whole=whole,
             )
         except OSError as error:
             raise self.directory.failed(error, f"opening the log of {self.tp}") from error
+        except Exception as error:
+            # Whatever is wrong in one partition's files, the others must not suffer for it.
+            raise self.take_offline(f"{type(error).__name__}: {error}") from error
         self.segments = loaded.segments
         self.log_start = loaded.log_start
         self.log_end = loaded.log_end
@@ -169,7 +203,6 @@ class SegmentedLog:
         if self.directory.on_finding is not None:
             for finding in loaded.findings:
                 self.directory.on_finding(self.tp, finding)
-        self.opened = True
 
     def open_head(self) -> Head:
         """The head, opened; the first segment is made when there is something to write."""

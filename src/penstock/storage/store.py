@@ -136,7 +136,7 @@ class LogStore:
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_running()
             with ThreadPoolExecutor(threads, "recovery") as pool:
-                list(pool.map(Log.open, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]))
+                list(pool.map(self._recover, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]))
         except OSError as error:
             directory.go_offline(f"{said(error)} while opening it")
             return
@@ -149,6 +149,15 @@ class LogStore:
             self._logs[log.tp] = self._settle(log, self._logs.get(log.tp))
         last_stop = "none" if directory.new and not logs else stop.value
         self._log.info("directory_loaded", path=directory.path, logs=len(logs), last_stop=last_stop)
+
+    def _recover(self, log: Log) -> None:
+        """Open one log; whatever is wrong with it alone leaves the others as they are. In a thread, before serving."""
+        try:
+            log.open()
+        except KafkaStorageError as error:
+            if log.offline is None:
+                raise
+            self._log.error("partition_offline", partition=str(log.tp), path=log.path, reason=str(error))
 
     def _settle(self, log: Log, other: Log | None) -> Log:
         """Which of two directories holds a partition: a crash can leave both when a log was being moved."""
@@ -302,7 +311,11 @@ class LogStore:
         columns = {
             RECOVERY_POINTS: [(log.tp, log.recovery_point) for log in logs],
             LOG_STARTS: [(log.tp, log.log_start) for log in logs if log.log_start],
-            HIGH_WATERMARKS: [(log.tp, min(log.high_watermark, log.log_end)) for log in logs],
+            # The end of a log that could not be opened is not known: its last checkpoint stands.
+            HIGH_WATERMARKS: [
+                (log.tp, min(log.high_watermark, log.log_end) if log.offline is None else log.high_watermark)
+                for log in logs
+            ],
             CLEANER_OFFSETS: [(log.tp, log.cleaned_to) for log in logs if log.cleaned_to],
         }
         for log in logs:
@@ -335,7 +348,8 @@ class LogStore:
     def _close_clean(self, directory: LogDirectory, pool: Executor) -> None:
         logs = [log for log in self._logs.values() if log.directory is directory]
         try:
-            jobs = [(log, job) for log in logs if log.opened and (job := log.begin_close()) is not None]
+            usable = [log for log in logs if log.opened and log.offline is None]
+            jobs = [(log, job) for log in usable if (job := log.begin_close()) is not None]
             for (log, job), error in zip(jobs, pool.map(run_flush, (job for _, job in jobs)), strict=True):
                 log.finish_flush(job, error)
             self._written.clear()
@@ -343,6 +357,10 @@ class LogStore:
                 replace_file(self._disk, path, data, sync=True)
             lines = summary.encode(log.summarise() for log in logs)
             replace_file(self._disk, directory.file(SUMMARY), lines, sync=True)
+            if any(log.offline is not None for log in logs):
+                # The next start recovers it again, as what it is: a log of which nothing is certain.
+                self._log.warning("close_unclean", path=directory.path, reason="a partition is offline")
+                return
             directory.mark_clean()
         except OSError as error:
             directory.failed(error, "closing it")

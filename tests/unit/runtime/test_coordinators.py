@@ -2,21 +2,24 @@
 
 import asyncio
 import errno
+import struct
 from dataclasses import replace
 
 import pytest
+from fastcrc.crc32 import iscsi as crc32c
 from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
 from tests.unit.runtime.rig import batch, topic
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply
+from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.observe.groups import GroupSource
 from penstock.runtime import coordinator_load, group_lag
 from penstock.runtime.coordinator_set import partition_of
 from penstock.runtime.group_lag import GroupLag
 from penstock.wire.group_records import group_key
-from penstock.wire.records import Record, build_batch
+from penstock.wire.records import Record, build_batch, parse_batch_header
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,26 @@ def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> Non
         assert dict(loaded.of().shard().members_by_group()) == {"g": 0}
 
     with_groups(act)
+
+
+def test_a_partition_whose_records_cannot_be_decoded_leaves_the_others_their_coordinators() -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(30):
+            await groups.commit(100 + at, f"g{at}")
+        log = groups.rig.host(OFFSETS, 2).log
+        poison = build_batch([Record(0, 0, b"k", b"v")])
+        poison[-8:] = b"\xff" * 8
+        struct.pack_into(">I", poison, CRC_AT, crc32c(bytes(poison[ATTRIBUTES_AT:])))
+        log.append(memoryview(poison), parse_batch_header(poison), 0)
+
+        loaded = groups.again()
+        await loaded.load(until=lambda: len(loaded.coordinators.loaded()) == 3)
+
+        assert [note["partition"] for note in loaded.rig.notes.named("coordinator_not_loaded")] == [2]
+        kept = [at for at in range(30) if loaded.coordinators.partition_of(f"g{at}") != 2]
+        assert [loaded.offsets(f"g{at}") for at in kept] == [{("orders", 0): 100 + at} for at in kept]
+
+    with_groups(act, offsets_topic(4))
 
 
 def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
