@@ -10,6 +10,7 @@ Writes that wait, for replicas or for the disk, are `ServedPartition.committed` 
 from collections.abc import Callable, Iterable
 
 from penstock.core.fetch_session import FetchPartition, FetchSession
+from penstock.model.errors import BrokerError
 from penstock.runtime.served_partition import ServedPartition
 from penstock.runtime.timers import Timer, Timers
 
@@ -17,7 +18,7 @@ from penstock.runtime.timers import Timer, Timers
 class PartitionWatch:
     """One reader's eye on one partition."""
 
-    __slots__ = ("host", "partition", "reader", "seen", "watching")
+    __slots__ = ("held_back", "host", "partition", "reader", "seen", "stable", "watching")
 
     def __init__(self, host: ServedPartition, partition: FetchPartition, reader: "Reader") -> None:
         self.host = host
@@ -25,11 +26,18 @@ class PartitionWatch:
         self.reader = reader
         self.seen = host.readable_bytes
         """What the host had made visible when last looked at."""
+        self.stable = host.state.last_stable
+        """Up to where committed data was counted."""
+        self.held_back = False
+        """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
         self.watching = False
 
     def open(self) -> None:
         """Hear of everything that happens from now on."""
+        state = self.host.state
         self.seen = self.host.readable_bytes
+        self.stable = state.last_stable
+        self.held_back = state.last_stable < state.high_watermark
         if not self.watching:
             self.watching = True
             self.host.watch(self)
@@ -43,6 +51,20 @@ class PartitionWatch:
         grown = host.readable_bytes - self.seen
         self.seen = host.readable_bytes
         self.reader.moved(self, grown)
+
+    def grown_committed(self, grown: int) -> int:
+        """How much more committed data there is, where all readers see `grown` bytes more.
+
+        A transaction's bytes become readable with its end, long after they were written: then the log is measured.
+        """
+        state = self.host.state
+        counted, self.stable = self.stable, state.last_stable
+        was_held_back, self.held_back = self.held_back, state.last_stable < state.high_watermark
+        if not was_held_back and not self.held_back:
+            return grown
+        if counted == state.last_stable:
+            return 0
+        return self.host.bytes_committed(max(counted, self.partition.fetch_offset), self.partition.bytes_max)
 
 
 class Reader:
@@ -114,8 +136,16 @@ class DelayedRead:
         if not state.leads or wanted.fetch_offset < state.log_start:
             self.complete()
             return
-        if self._read_committed and state.last_stable <= wanted.fetch_offset:
-            return
+        if self._read_committed:
+            if state.last_stable <= wanted.fetch_offset:
+                watch.held_back = True
+                return
+            try:
+                grown = watch.grown_committed(grown)
+            except BrokerError:
+                # The log cannot be read: reading it once more gives the error to the client.
+                self.complete()
+                return
         self._bytes_missing -= grown
         total = self._grown[watch] = self._grown.get(watch, 0) + grown
         # A partition that has given all it may is not worth waiting for, whatever the others lack.

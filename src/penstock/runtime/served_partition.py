@@ -192,6 +192,19 @@ class ServedPartition:
             aborted = []
         return Fetched(records, state.high_watermark, state.last_stable, state.log_start, aborted)
 
+    def bytes_committed(self, offset: int, bytes_max: int) -> int:
+        """How many bytes from `offset` on readers of committed data may see; `bytes_max` or more: at least so many.
+
+        What begins in an older segment counts as `bytes_max`: it is worth a read, as in Kafka, and not a second look.
+        """
+        state = self.state
+        offset = max(offset, state.log_start)
+        found = self.log.slice(offset, bytes_max, end=state.last_stable, at_least_one=True)
+        head = self.log.head
+        if found is None or (head is not None and offset >= head.base):
+            return len(found or b"")
+        return bytes_max
+
     def aborted(self) -> AbortedTxns:
         """The aborted transactions of the log, found on the disk at the first use."""
         if self._aborted is None:

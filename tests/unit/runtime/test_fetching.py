@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.runtime.rig import Rig, batch, topic
+from tests.unit.runtime.test_aborted_after_crash import Writers
 
 from penstock.core.fetch_session import FetchPartition
 from penstock.model.errors import BrokerError
@@ -273,6 +274,72 @@ def test_a_reader_of_committed_data_is_not_woken_by_an_open_transaction() -> Non
     assert not poll.done
     rig.append(host, marker(commit=True), internal=True)
     rig.loop.run()
+    assert poll.done
+
+
+COMMITTED_500 = FetchLimits(bytes_min=500, bytes_max=1 << 20, read_committed=True)
+
+
+@pytest.mark.parametrize("written_before", [0, 20, 50], ids=["none", "some", "all"])
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 1 << 11], ids=["one-segment", "several-segments"])
+def test_a_poll_for_many_committed_bytes_ends_when_a_transaction_with_that_many_does(
+    written_before: int, segment_bytes: int
+) -> None:
+    writers = Writers(segment_bytes=segment_bytes)
+    for _ in range(written_before):
+        writers.write(5)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    for _ in range(50 - written_before):
+        writers.write(5)
+        writers.rig.loop.run()
+    assert not poll.done
+
+    writers.end(5, commit=True)
+    writers.rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read >= 500
+
+
+def test_bytes_of_open_transactions_do_not_count_for_readers_of_committed_data() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    for producer in (5, 6):
+        writers.write(producer)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    writers.end(5, commit=True)
+    for _ in range(50):
+        writers.write(6)
+        writers.rig.loop.run()
+    assert not poll.done
+
+    writers.end(6, commit=False)
+    writers.rig.loop.run()
+
+    assert poll.done
+
+
+def test_two_small_transactions_count_together() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    for producer, ends in ((5, False), (6, True)):
+        for _ in range(3):
+            writers.write(producer)
+        writers.end(producer, commit=True)
+        writers.rig.loop.run()
+        assert poll.done is ends
+
+
+def test_a_poll_of_a_session_ends_with_the_transaction_it_waited_for() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    for _ in range(50):
+        writers.write(5)
+    session = opened(writers.rig, wanted(0), limits=COMMITTED_500)
+    poll = Poll(writers.rig, begin(writers.rig, session=session, epoch=1, limits=COMMITTED_500))
+    assert poll.waits
+
+    writers.end(5, commit=True)
+    writers.rig.loop.run()
+
     assert poll.done
 
 
