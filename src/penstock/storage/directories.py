@@ -19,7 +19,7 @@ LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".penstock_running"
-"""Names the boot of the machine during which a broker last wrote here."""
+"""Names the boot of the machine during which a broker last wrote here, with all logs recovered from earlier boots."""
 
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a disk says that would take fewer bytes, or the same ones later."""
@@ -149,10 +149,20 @@ class LogDirectory:
             return Stop.MACHINE_CRASH
         return Stop.PROCESS_CRASH if boot and boot == self.disk.boot_id() else Stop.MACHINE_CRASH
 
-    def mark_running(self) -> None:
-        """From here on, a stop is unclean until `mark_clean`. On the disk before the first write that relies on it."""
+    def mark_unclean(self) -> None:
+        """From here on, a stop is unclean until `mark_clean`. On the disk before anything is changed.
+
+        After a machine crash this leaves the boot that crashed named, so that a recovery which is killed is done again
+        as thoroughly: `mark_recovered` ends that.
+        """
+        if self.last_stop() is Stop.CLEAN:
+            self.mark_recovered()
+            unlink_if_there(self.disk, self.file(CLEAN_SHUTDOWN))
+            self.disk.sync_directory(self.path)
+
+    def mark_recovered(self) -> None:
+        """No log is in doubt because of an earlier boot: from here on, only this one's end matters."""
         self.disk.write_file(self.file(RUNNING), self.disk.boot_id().encode(), sync=True)
-        unlink_if_there(self.disk, self.file(CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
 
     def mark_clean(self) -> None:

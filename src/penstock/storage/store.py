@@ -134,9 +134,11 @@ class LogStore:
             stop = directory.last_stop()
             logs = self._find(directory, default, stop)
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
-            directory.mark_running()
+            directory.mark_unclean()
             with ThreadPoolExecutor(threads, "recovery") as pool:
                 list(pool.map(self._recover, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]))
+            if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
+                directory.mark_recovered()
         except OSError as error:
             directory.go_offline(f"{said(error)} while opening it")
             return
@@ -151,9 +153,15 @@ class LogStore:
         self._log.info("directory_loaded", path=directory.path, logs=len(logs), last_stop=last_stop)
 
     def _recover(self, log: Log) -> None:
-        """Open one log; whatever is wrong with it alone leaves the others as they are. In a thread, before serving."""
+        """Open one log; whatever is wrong with it alone leaves the others as they are. In a thread, before serving.
+
+        What a machine crash has left is on the disk, as it was made sound, before the crash is forgotten.
+        """
+        crashed = log.stop is Stop.MACHINE_CRASH
         try:
             log.open()
+            if crashed:
+                log.flush()
         except KafkaStorageError as error:
             if log.offline is None:
                 raise

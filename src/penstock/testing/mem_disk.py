@@ -19,8 +19,8 @@ PAGE_BYTES = 4096
 CAPACITY_BYTES = 1 << 40
 
 
-class PowerCut(Exception):
-    """The machine stopped at this operation; call `crash` to see what is left."""
+class PowerCut(BaseException):
+    """The machine stopped at this operation, and no handler of errors runs; call `crash` to see what is left."""
 
 
 @dataclass(slots=True, kw_only=True)
