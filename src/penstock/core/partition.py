@@ -60,14 +60,16 @@ class Partition:
         "replicas",
     )
 
-    def __init__(self, *, local: int, log_start: int, log_end: int, high_watermark: int) -> None:
+    def __init__(
+        self, *, local: int, log_start: int, log_end: int, high_watermark: int, local_end: int | None = None
+    ) -> None:
         assert 0 <= log_start <= log_end, f"log start {log_start} beyond log end {log_end}"
         self.local = local
         self.log_start = log_start
         self.log_end = log_end
-        self.local_end = log_end
-        """How much of the log this replica answers for: all of it, or with `flush=group` what is on its disk."""
         self.high_watermark = min(max(high_watermark, log_start), log_end)
+        self.local_end = log_end if local_end is None else min(max(local_end, self.high_watermark), log_end)
+        """How much of the log this replica answers for: all of it, or with `flush=group` what is on its disk."""
         self.last_stable = self.high_watermark
         self.leader = -1
         self.leader_epoch = NO_EPOCH

@@ -30,6 +30,7 @@ from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.producer_replay import Replayed, replay_producers
 from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory
+from penstock.storage.flush import FlushJob, run_flush
 from penstock.storage.log import Log
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogView
@@ -153,6 +154,7 @@ class Hosts:
             log_start=log.log_start,
             log_end=log.log_end,
             high_watermark=min(log.high_watermark, log.log_end),
+            local_end=log.recovery_point if config.flush == "group" else log.log_end,
         )
         state.assume(decided)
         host = PartitionHost(
@@ -239,10 +241,25 @@ class Hosts:
             # What is wrong with a log or its disk has been told, and whoever asks for the partition hears it again.
             with suppress(KafkaStorageError):
                 self._replayed[log.tp] = self._settle_replay(log, work.result)
+        self._flush_found()
         for log in self._store:
             if not self._is_held(log):
                 # Data without metadata may be all that is left of something: it is an operator's to remove.
                 self._log.warning("log_without_topic", partition=str(log.tp), path=log.path, consequence="left alone")
+
+    def _flush_found(self) -> None:
+        """Put on the disk what a crash left in logs whose readers see only what is there, before anybody reads it."""
+        jobs: list[tuple[Log, FlushJob]] = []
+        for log in self._store:
+            if log.opened and log.is_dirty and log.offline is None and self._is_held(log):
+                config, _ = self.settings(self._topics[log.tp.topic].configs)
+                job = log.begin_flush() if config.flush == "group" and log.directory.offline is None else None
+                if job is not None:
+                    jobs.append((log, job))
+        for (log, job), done in [((log, job), self._threads.submit(run_flush, job)) for log, job in jobs]:
+            # A failed flush takes the directory offline, and whoever asks for the partition hears it.
+            with suppress(KafkaStorageError):
+                log.finish_flush(job, done.result())
 
     def _is_held(self, log: Log) -> bool:
         topic = self._topics.get(log.tp.topic)

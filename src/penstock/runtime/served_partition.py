@@ -79,7 +79,7 @@ class ServedPartition:
         """Why nobody is served here any more: the topic was deleted, the disk failed. Never taken back."""
         self.readable_bytes: int = 0
         """Bytes that have become visible to readers since the host was made: only differences mean anything."""
-        self._bytes_unseen: int = 0
+        self._bytes_unseen: int = log.size_bytes if state.local_end < state.log_end else 0
         """Bytes appended that readers do not see yet."""
         self._aborted: AbortedTxns | None = None
         self.snapshot_at = -1

@@ -46,3 +46,12 @@ class FlushJob:
                 self.disk.sync_directory(self.path)
         if self.home is not None:
             self.disk.sync_directory(self.home)
+
+
+def run_flush(job: FlushJob) -> OSError | None:
+    """Run a flush in a thread, and give its failure to whoever applies it."""
+    try:
+        job.run()
+    except OSError as error:
+        return error
+    return None

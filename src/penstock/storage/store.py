@@ -21,7 +21,7 @@ from penstock.storage.checkpoint import (
 from penstock.storage.directories import LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
-from penstock.storage.flush import FlushJob
+from penstock.storage.flush import run_flush
 from penstock.storage.log import Log
 from penstock.storage.names import (
     DELETE_DIRECTORY,
@@ -388,11 +388,3 @@ class LogStore:
                 )
             )
         return states
-
-
-def run_flush(job: FlushJob) -> OSError | None:
-    try:
-        job.run()
-    except OSError as error:
-        return error
-    return None

@@ -309,3 +309,19 @@ class Replication(RuleBasedStateMachine):
 
 TestReplication = Replication.TestCase
 TestReplication.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_leader_alone_commits_what_is_on_its_disk_and_no_more_where_that_counts() -> None:
+    partition = Partition(local=1, log_start=0, log_end=10, high_watermark=4, local_end=6)
+
+    partition.assume(state())
+
+    assert (partition.high_watermark, partition.local_end, partition.log_end) == (6, 6, 10)
+    assert partition.flushed(10)
+    assert partition.high_watermark == 10
+
+
+def test_what_was_committed_stays_so_where_the_durable_end_is_not_known() -> None:
+    partition = Partition(local=1, log_start=0, log_end=10, high_watermark=4, local_end=0)
+
+    assert (partition.high_watermark, partition.local_end) == (4, 4)

@@ -1,10 +1,11 @@
 """Hosts follow the metadata: topics come, grow, change, go, and come again under the same name."""
 
+import copy
 import errno
 from dataclasses import replace
 
 import pytest
-from tests.unit.runtime.rig import Rig, batch, topic, values
+from tests.unit.runtime.rig import Rig, Seeded, batch, topic, values
 
 from penstock.model.generated_errors import (
     KafkaStorageError,
@@ -225,3 +226,36 @@ def test_after_a_crash_every_log_is_as_it_was_acknowledged() -> None:
         assert values(again.host(name, partition)) == [name.encode(), b"%d" % partition]
         known = again.host(name, partition).producers.get(partition)
         assert known is not None
+
+
+def test_what_is_read_after_a_kill_survives_a_power_cut_where_the_disk_is_what_counts() -> None:
+    """Records that were neither flushed nor acknowledged before the kill are no exception."""
+    durable = topic(configs={"flush": "group"})
+    rig = Rig(durable)
+    rig.append(rig.host(), batch(b"acknowledged"))
+    rig.flush()
+    rig.append(rig.host(), batch(b"neither flushed nor acknowledged"))
+    assert values(rig.host()) == [b"acknowledged"]
+
+    again = Rig(durable, disk=rig.stop(clean=False))
+
+    seen = values(again.host())
+    assert seen[:1] == [b"acknowledged"]
+    for seed in range(20):
+        disk = copy.deepcopy(again.disk)
+        disk.crash(Seeded(seed))
+        assert values(Rig(durable, disk=disk).host())[: len(seen)] == seen
+
+
+def test_a_flush_that_fails_at_the_start_takes_its_directory_offline() -> None:
+    durable = topic(configs={"flush": "group"})
+    rig = Rig(durable)
+    rig.append(rig.host(), batch(b"neither flushed nor acknowledged"))
+    disk = rig.stop(clean=False)
+    disk.fail("sync", ".log", errno.EIO)
+
+    again = Rig(durable, disk=disk)
+
+    with pytest.raises(KafkaStorageError):
+        again.host()
+    assert again.store.all_directories[0].offline is not None
