@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.offsets import OffsetsParser
-from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption
+from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, value_or_file
 from penstock.cli.output import counted, show_done, show_json, show_rows, show_table
 from penstock.cli.pipeline_options import (
     MASTER,
@@ -57,7 +57,6 @@ app = typer.Typer(
 )
 
 RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
-FILE_MARK = "@"
 
 
 DEEP_STACKS = "-Xss4m"
@@ -101,7 +100,7 @@ def archive(
         table_name=table.table_name,
         catalog=table.catalog,
         value_format=value_format.value,
-        value_schema=text_or_file(value_schema, "--value-schema"),
+        value_schema=value_or_file(value_schema, option="--value-schema"),
         keeps_bytes=not drop_bytes,
         dead_letters_topic=dead_letters,
         start=start,
@@ -285,16 +284,6 @@ def registry_at(state_dir: Path | None) -> Registry:
     from pyspark_penstock.pipelines.registry import Registry, default_state_dir
 
     return Registry(state_dir or default_state_dir())
-
-
-def text_or_file(text: str, option: str) -> str:
-    """`@FILE` is what the file holds."""
-    if not text.startswith(FILE_MARK):
-        return text
-    try:
-        return Path(text[1:]).read_text()
-    except OSError as error:
-        raise Failure(f"{option}: cannot read {text[1:]}: {error.strerror}") from None
 
 
 def rate_of(text: str) -> float:

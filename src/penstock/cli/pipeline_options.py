@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, PropertyOption, assignments
+from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, PropertyOption, assignments, client_properties
 
 if TYPE_CHECKING:
     from pyspark_penstock.lake import TableFormat
@@ -139,7 +139,7 @@ class RunOptions:
 
     @property
     def kafka(self) -> dict[str, str]:
-        return assignments(self.properties or (), option="-X")
+        return client_properties(self.properties or ())
 
 
 Command = Callable[..., None]

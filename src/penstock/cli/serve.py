@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failure import Failure
-from penstock.cli.options import assignments
+from penstock.cli.options import CLIENT_VARIABLES, assignments
 from penstock.cli.output import note
 from penstock.client.connection import parse_address
 
@@ -122,6 +122,5 @@ def become_broker(arguments: list[str]) -> None:
     """Replace this process, so that the broker holds none of the command line's code and gets its signals itself."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # The broker reads every PENSTOCK_ variable as a setting; this one is for its clients.
-    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_BOOTSTRAP"}
+    environment = {name: value for name, value in os.environ.items() if name not in CLIENT_VARIABLES}
     os.execve(sys.executable, [sys.executable, "-m", "penstock.broker", *arguments], environment)

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from penstock.cli import pipeline
 from penstock.cli.failure import Failure
 from penstock.cli.main import COMMANDS
-from penstock.cli.pipeline import rate_of, text_or_file, wanted
+from penstock.cli.options import value_or_file
+from penstock.cli.pipeline import rate_of, wanted
 from penstock.testing.processes import free_port
 from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, process_started
 
@@ -76,10 +77,10 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "schema").write_text("id BIGINT")
-    assert text_or_file(f"@{tmp_path}/schema", "--value-schema") == "id BIGINT"
-    assert text_or_file("id INT", "--value-schema") == "id INT"
+    assert value_or_file(f"@{tmp_path}/schema", option="--value-schema") == "id BIGINT"
+    assert value_or_file("id INT", option="--value-schema") == "id INT"
     with pytest.raises(Failure, match="cannot read"):
-        text_or_file(f"@{tmp_path}/missing", "--value-schema")
+        value_or_file(f"@{tmp_path}/missing", option="--value-schema")
 
 
 def test_a_file_is_checked_without_spark_and_without_a_broker(tmp_path: Path) -> None:
