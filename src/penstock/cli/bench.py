@@ -119,7 +119,7 @@ def consume(
     records = size = 0
     began: float | None = None
     settings: dict[str, Any] = {"fetch_message_max_bytes": 1 << 20, "queued_max_messages_kbytes": QUEUE_KBYTES_MAX}
-    with Reader(where, topic, spans, **settings) as reader, progress("reading", wanted) as bar:
+    with Reader(where, {topic: spans}, **settings) as reader, progress("reading", wanted) as bar:
         for batch in reader.batches():
             if batch and began is None:
                 began = clock.monotonic()
@@ -156,7 +156,7 @@ def latency(
     indexes = [each.partition for each in admin.describe(topic).partitions]
     spans = resolve(PositionRange(start=End()), admin.bounds(topic, indexes), follow=True)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with Reader(where, topic, spans, fetch_wait_max_ms=500) as reader:
+    with Reader(where, {topic: spans}, fetch_wait_max_ms=500) as reader:
         count = rate * (warmup + seconds)
         pacer = Pacer(where, topic, rate=rate, count=count, size=size, acks=acks, linger_ms=linger_ms)
         outcome = read_latencies(reader, pacer, topic, skip=rate * warmup)

@@ -1,19 +1,23 @@
-"""`penstock consume`: read records of a topic, from anywhere to anywhere."""
+"""`penstock consume`: read records of topics, from anywhere to anywhere, or as a member of a group."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.formats import FIELDS_HELP, TABLE_HEADING, Render, compile_format, json_line, table_line
+from penstock.cli.formats import FIELDS_HELP, Render, compile_format, json_line, table_heading, table_line
 from penstock.cli.offsets import EXPLAINED, OffsetsParser
 from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, PropertyOption, connection
-from penstock.cli.output import progress
+from penstock.cli.output import note, progress
+from penstock.cli.streams import abandon_stdout
 from penstock.cli.topic import chosen_partitions
 from penstock.client.admin import Admin
-from penstock.client.positions import Span, resolve, total
+from penstock.client.connection import Connection
+from penstock.client.group_reader import GroupReader
+from penstock.client.positions import PositionRange, Span, resolve, total
 from penstock.client.reader import Reader
 from penstock.client.records import Record
 from penstock.model.clock import SystemClock
@@ -22,90 +26,173 @@ FORMAT_DEFAULT = "%v\\n"
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
     offsets: Annotated[
-        list[str] | None,
-        typer.Option("--offsets", "-o", metavar="POSITION[:POSITION]|json|table", help=f"Where to read: {EXPLAINED}."),
+        str | None,
+        typer.Option("--offsets", "-o", metavar="POSITION[:POSITION]", help=f"Where to read: {EXPLAINED}."),
     ] = None,
     format_: Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=FIELDS_HELP)] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-F", help="Go on with new records; starts at the end unless -o says where.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit what is shown."
+        ),
+    ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
     partitions: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat for more.")
     ] = None,
-    output: Annotated[OutputFormat | None, typer.Option("--output", help="The same as -o json or -o table.")] = None,
+    output: Annotated[
+        OutputFormat | None, typer.Option("--output", help="JSON lines to process, or columns to read.")
+    ] = None,
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Show records of open and aborted transactions too.")
     ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP,
     properties: PropertyOption = None,
 ) -> None:
-    """Read a topic: all of it, unless told otherwise, and then stop.
+    """Read topics: all of them, unless told otherwise, and then stop.
 
-    penstock consume orders -n 10                  the first ten records
-    penstock consume orders -o -10 -F              the last ten, and then new ones
-    penstock consume orders -o @-1h:end -o json    the last hour, as JSON lines
+    On a terminal, control characters and bytes that are no text are escaped; a pipe or file gets the bytes as they are.
+
+    penstock consume orders -n 10                       the first ten records
+    penstock consume orders -o -10 -F                   the last ten, and then new ones
+    penstock consume orders -o @-1h:end --output json   the last hour, as JSON lines
     penstock consume orders -p 0 -o 100:200 -f '%o %k %v\\n'
+    penstock consume orders payments -g billing -F      as a member of a group
     """
-    range_text, shown_as = split_output(offsets or [], output)
-    render = renderer(shown_as, format_)
-    wanted = OffsetsParser(SystemClock().now_ms()).parse(range_text or ("end" if follow else "beginning"))
+    topics = list(dict.fromkeys(topics))
+    check_choices(topics, offsets, group, partitions)
+    render = renderer(output, format_, terminal=sys.stdout.isatty(), with_topic=len(topics) > 1)
+    wanted = OffsetsParser(SystemClock().now_ms()).parse(offsets or ("end" if follow else "beginning"))
     where = connection(bootstrap, properties)
-    admin = Admin(where)
-    bounds = admin.bounds(topic, chosen_partitions(admin, topic, partitions), wanted.times())
-    spans = resolve(wanted, bounds, follow=follow)
     isolation = "read_uncommitted" if uncommitted else "read_committed"
-    with Reader(where, topic, spans, isolation_level=isolation) as reader:
-        try:
-            write_all(reader, render, heading=shown_as is OutputFormat.TABLE, count=count, total=goal(spans, count))
-        except KeyboardInterrupt:
-            sys.stdout.flush()
+    heading = table_heading(with_topic=len(topics) > 1) if output is OutputFormat.TABLE else b""
+    try:
+        if group is not None:
+            read_as_member(where, topics, group, render, heading, follow=follow, count=count, isolation=isolation)
+            return
+        spans = spans_of(Admin(where), topics, partitions, wanted, follow=follow)
+        with Reader(where, spans, isolation_level=isolation) as reader:
+            write_all(reader.batches(), render, heading=heading, count=count, total=goal(spans.values(), count))
+    except KeyboardInterrupt:
+        # What stdout has not taken by now would hold up the end until a slow reader takes it.
+        abandon_stdout()
+        # Ctrl-C is how following ends; anything else was cut short.
+        if not follow:
+            raise
 
 
-def split_output(texts: list[str], output: OutputFormat | None) -> tuple[str | None, OutputFormat | None]:
-    """-o is both the offsets (as in kcat) and the output format (as in every other command): tell them apart."""
-    formats = [text for text in texts if text in tuple(OutputFormat)]
-    ranges = [text for text in texts if text not in tuple(OutputFormat)]
-    if len(ranges) > 1:
-        raise typer.BadParameter(f"one range at a time, not {' and '.join(ranges)}", param_hint="--offsets")
-    return (ranges[0] if ranges else None), (OutputFormat(formats[-1]) if formats else output)
+def check_choices(
+    topics: Sequence[str], offsets: str | None, group: str | None, partitions: Sequence[int] | None
+) -> None:
+    """What excludes each other, said before any broker is asked."""
+    if offsets in tuple(OutputFormat):
+        raise typer.BadParameter(f"-o is where to read; the output is --output {offsets}", param_hint="--offsets")
+    if group is None:
+        return
+    if not group:
+        raise typer.BadParameter("the group's name is empty", param_hint="--group")
+    if offsets is not None:
+        raise typer.BadParameter(
+            f"a group begins at its committed offsets: `penstock group seek {group} --to {offsets}` moves them",
+            param_hint="--offsets",
+        )
+    if partitions:
+        raise typer.BadParameter("a group assigns partitions to its members by itself", param_hint="--partition")
 
 
-def renderer(shown_as: OutputFormat | None, format_: str | None) -> Render:
-    if format_ is not None and shown_as is not None:
-        raise typer.BadParameter(f"--format and -o {shown_as} exclude each other", param_hint="--format")
-    match shown_as:
+def spans_of(
+    admin: Admin, topics: Sequence[str], partitions: list[int] | None, wanted: PositionRange, *, follow: bool
+) -> dict[str, tuple[Span, ...]]:
+    """What to read of each topic."""
+    return {
+        topic: resolve(
+            wanted,
+            admin.bounds(topic, chosen_partitions(admin, topic, partitions), wanted.times()),
+            follow=follow,
+        )
+        for topic in topics
+    }
+
+
+def read_as_member(
+    where: Connection,
+    topics: Sequence[str],
+    group: str,
+    render: Render,
+    heading: bytes,
+    *,
+    follow: bool,
+    count: int | None,
+    isolation: str,
+) -> None:
+    """Show what the group has not read yet, and commit it after it is written."""
+    admin = Admin(where)
+    for topic in topics:
+        admin.describe(topic)
+    with GroupReader(where, topics, group, follow=follow, isolation_level=isolation) as reader:
+        told = False
+
+        def batches() -> Iterator[list[Any]]:
+            nonlocal told
+            for batch in reader.batches():
+                if reader.assigned == frozenset() and not told:
+                    note(f"other members of group {group} have all partitions: waiting for one")
+                    told = True
+                yield batch
+
+        write_all(batches(), render, heading=heading, count=count, total=count, written=reader.mark_read)
+
+
+def renderer(output: OutputFormat | None, format_: str | None, *, terminal: bool, with_topic: bool) -> Render:
+    if format_ is not None and output is not None:
+        raise typer.BadParameter(f"--format and --output {output} exclude each other", param_hint="--format")
+    match output:
         case OutputFormat.JSON:
             return json_line
         case OutputFormat.TABLE:
-            return table_line
+            return table_line(with_topic=with_topic)
         case None:
-            return compile_format(FORMAT_DEFAULT if format_ is None else format_)
+            return compile_format(FORMAT_DEFAULT if format_ is None else format_, terminal=terminal)
 
 
-def goal(spans: tuple[Span, ...], count: int | None) -> int | None:
+def goal(spans: Iterable[Sequence[Span]], count: int | None) -> int | None:
     """How many records to expect, for the progress bar; None when nobody knows."""
-    there = total(spans)
+    there = total(span for each in spans for span in each)
     if there is None:
         return count
     return there if count is None else min(there, count)
 
 
-def write_all(reader: Reader, render: Render, *, heading: bool, count: int | None, total: int | None) -> None:
-    """Print until the reader or the count is done. The bar shows only while stdout is not the terminal."""
+def write_all(
+    batches: Iterator[list[Any]],
+    render: Render,
+    *,
+    heading: bytes,
+    count: int | None,
+    total: int | None,
+    written: Callable[[Sequence[Any]], None] | None = None,
+) -> None:
+    """Print until the batches or the count are done. The bar shows only while stdout is not the terminal.
+
+    `written` is told of each batch once stdout has it.
+    """
     out = sys.stdout.buffer
-    if heading:
-        out.write(TABLE_HEADING)
-    written = 0
+    out.write(heading)
+    shown = 0
     with progress("reading", total, show=not sys.stdout.isatty()) as bar:
-        for batch in reader.batches():
-            wanted = batch if count is None else batch[: count - written]
+        for batch in batches:
+            wanted = batch if count is None else batch[: count - shown]
             for message in wanted:
                 out.write(render(Record.of(message)))
             out.flush()
-            written += len(wanted)
-            bar.advance(written)
-            if count is not None and written >= count:
+            if written is not None:
+                written(wanted)
+            shown += len(wanted)
+            bar.advance(shown)
+            if count is not None and shown >= count:
                 return

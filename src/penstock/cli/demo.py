@@ -214,7 +214,7 @@ class FilledWindows(Background):
     def __init__(self, where: Connection) -> None:
         super().__init__("windows")
         bounds = Admin(where).bounds(WINDOWS, range(PARTITIONS))
-        self._reader = Reader(where, WINDOWS, resolve(PositionRange(start=Beginning()), bounds, follow=True))
+        self._reader = Reader(where, {WINDOWS: resolve(PositionRange(start=Beginning()), bounds, follow=True)})
         self._counts: dict[str, int] = {}
 
     def _run(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -11,11 +12,13 @@ from typing import Any, cast
 import typer
 
 from penstock.client.records import Header, Record
+from penstock.model.printable import printable, printable_json
 
 Render = Callable[[Record], bytes]
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 COLUMN_CHARACTERS_MAX = 100
+TOPIC_WIDTH = 20
 
 
 def _text(data: bytes | None) -> bytes:
@@ -52,23 +55,37 @@ FIELDS_HELP = (
 )
 
 
-def compile_format(text: str) -> Render:
-    """A function that prints a record in the given format; unknown fields are refused."""
+def compile_format(text: str, *, terminal: bool = False) -> Render:
+    """A function that prints a record in the given format; unknown fields are refused.
+
+    For a terminal, control characters and bytes that are no text are escaped in the fields: records come from anybody.
+    What the format itself says is the user's own and stays, colours included.
+    """
     parts: list[bytes | Render] = []
     at = 0
     while at < len(text):
         mark = text[at]
         if mark == "%":
-            parts.append(_field(text[at + 1 : at + 2]))
+            field = _field(text[at + 1 : at + 2])
+            parts.append(_for_terminal(field) if terminal else field)
             at += 2
         elif mark == "\\":
             escaped, length = _escape(text[at + 1 :])
             parts.append(escaped)
             at += 1 + length
         else:
-            parts.append(mark.encode())
+            parts.append(os.fsencode(mark))
             at += 1
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+
+def _for_terminal(field: Render) -> Render:
+    return lambda record: terminal_text(field(record)).encode()
+
+
+def terminal_text(data: bytes, *, keep: str = "\n\t") -> str:
+    """Bytes of a record for a person: lines stay lines, what would steer the terminal is escaped."""
+    return printable(data.decode(errors="backslashreplace"), keep=keep)
 
 
 def _field(letter: str) -> Render:
@@ -102,7 +119,7 @@ def json_line(record: Record) -> bytes:
         **json_bytes("value", record.value),
         "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    return printable_json(json.dumps(fields, ensure_ascii=False)).encode() + b"\n"
 
 
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -137,22 +154,28 @@ def headers_from_json(listed: object) -> tuple[Header, ...]:
     return tuple(found)
 
 
-def table_line(record: Record) -> bytes:
-    """One line of fixed columns: partition, offset, time, key, value; long values are cut."""
-    return (
-        f"{record.partition:>5} {record.offset:>12}  {when(record.timestamp_ms):<23}  "
-        f"{_column(record.key):<20}  {_column(record.value)}\n"
-    ).encode()
+def table_line(*, with_topic: bool = False) -> Render:
+    """One line of fixed columns: topic (of several), partition, offset, time, key, value; long values are cut."""
+
+    def render(record: Record) -> bytes:
+        topic = f"{record.topic:<{TOPIC_WIDTH}}  " if with_topic else ""
+        return (
+            f"{topic}{record.partition:>5} {record.offset:>12}  {when(record.timestamp_ms):<23}  "
+            f"{_column(record.key):<20}  {_column(record.value)}\n"
+        ).encode()
+
+    return render
 
 
-TABLE_HEADING = f"{'part':>5} {'offset':>12}  {'time':<23}  {'key':<20}  value\n".encode()
+def table_heading(*, with_topic: bool = False) -> bytes:
+    topic = f"{'topic':<{TOPIC_WIDTH}}  " if with_topic else ""
+    return f"{topic}{'part':>5} {'offset':>12}  {'time':<23}  {'key':<20}  value\n".encode()
 
 
 def _column(data: bytes | None) -> str:
     if data is None:
         return "(null)"
-    shown = data[: COLUMN_CHARACTERS_MAX * 4].decode(errors="replace")
-    shown = "".join(mark if mark.isprintable() else "·" for mark in shown)
+    shown = terminal_text(data[: COLUMN_CHARACTERS_MAX * 4], keep="")
     return shown if len(shown) <= COLUMN_CHARACTERS_MAX else shown[: COLUMN_CHARACTERS_MAX - 1] + "…"
 
 

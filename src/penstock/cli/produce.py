@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def produce(
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="The whole input is one record, and not each line.")] = False,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="Each line is a JSON object as `penstock consume -o json` writes it.")
+        bool, typer.Option("--json", help="Each line is a JSON object as `penstock consume --output json` writes it.")
     ] = False,
     tombstone: Annotated[bool, typer.Option("--tombstone", help="One record with -k and a null value.")] = False,
     timestamp: Annotated[
@@ -91,12 +92,12 @@ def produce(
 
     penstock produce orders -k c7 -v '{"total": 9.5}' -H source=shop
     penstock produce orders -K : < key-value-lines.txt
-    penstock consume orders -o json | penstock produce copy --json
+    penstock consume orders --output json | penstock produce copy --json
     """
     check_inputs(value, file, whole=whole, json_lines=json_lines, tombstone=tombstone, key=key, separator=separator)
     pattern = Outgoing(
         value=None,
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),
         headers=parse_headers(header or ()),
         partition=-1 if partition is None else partition,
         timestamp_ms=parse_timestamp(timestamp),
@@ -106,14 +107,20 @@ def produce(
         if tombstone:
             records: Iterator[Outgoing] = iter((pattern,))
         elif value:
-            records = (replace(pattern, value=each.encode()) for each in value)
+            records = (replace(pattern, value=os.fsencode(each)) for each in value)
         elif json_lines:
             records = (from_json_line(number, line, pattern) for number, line in enumerate(lines(source), start=1))
         elif whole:
-            records = iter((replace(pattern, value=source.read(LINE_BYTES_MAX)),))
+            records = iter((replace(pattern, value=read_whole(source)),))
         else:
             records = (split_key(line, separator, pattern, n) for n, line in enumerate(lines(source), start=1))
-        send_all(sender, topic, records, source if file is not None else None)
+        try:
+            send_all(sender, topic, records, source)
+        except KeyboardInterrupt:
+            # What was read is sent, and how much that was is said: the user must know where to go on.
+            sender.flush()
+            report(sender, topic, output)
+            raise
     report(sender, topic, output)
 
 
@@ -148,7 +155,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
         name, equals, content = text.partition("=")
         if not name:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-        found.append((name, content.encode() if equals else None))
+        found.append((name, os.fsencode(content) if equals else None))
     return tuple(found)
 
 
@@ -171,6 +178,14 @@ def opened(file: Path | None) -> BinaryIO:
     return file.open("rb")
 
 
+def read_whole(source: BinaryIO) -> bytes:
+    """All of the input as one value, which must not be cut."""
+    value = source.read(LINE_BYTES_MAX + 1)
+    if len(value) > LINE_BYTES_MAX:
+        raise Failure(f"the input is longer than {LINE_BYTES_MAX} bytes, the most that one record may have here")
+    return value
+
+
 def lines(source: BinaryIO) -> Iterator[bytes]:
     """Lines without their ends. A line longer than any record may be is refused before it fills the memory."""
     while line := source.readline(LINE_BYTES_MAX):
@@ -182,7 +197,7 @@ def lines(source: BinaryIO) -> Iterator[bytes]:
 def split_key(line: bytes, separator: str | None, pattern: Outgoing, number: int) -> Outgoing:
     if separator is None:
         return replace(pattern, value=line)
-    key, found, value = line.partition(separator.encode())
+    key, found, value = line.partition(os.fsencode(separator))
     if not found:
         raise Failure(f"line {number} has no {separator!r}", "every line must be KEY SEPARATOR VALUE with -K")
     return replace(pattern, key=key, value=value)
@@ -206,15 +221,17 @@ def from_json_line(number: int, line: bytes, pattern: Outgoing) -> Outgoing:
             headers=(*pattern.headers, *headers_from_json(known.get("headers", []))),
             timestamp_ms=pattern.timestamp_ms or max(0, timestamp_ms),
         )
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise Failure(
-            f"line {number} is not a record: {error}", "see `penstock consume -o json` for the form"
+            f"line {number} is not a record: {why}", "see `penstock consume --output json` for the form"
         ) from None
 
 
-def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], file: BinaryIO | None) -> None:
-    """Send until the input ends; a bar when the input's size is known."""
-    size = os.fstat(file.fileno()).st_size if file is not None else None
+def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], source: BinaryIO) -> None:
+    """Send until the input ends; a bar when its size is known, as that of a file is, given by name or as stdin."""
+    facts = os.fstat(source.fileno())
+    size = facts.st_size if stat.S_ISREG(facts.st_mode) else None
     count = 0
     with progress("sending", size, unit="bytes", show=size is not None) as bar:
         for record in records:
@@ -227,8 +244,8 @@ def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], file: Bina
                 headers=record.headers,
             )
             count += 1
-            if file is not None and count % PROGRESS_EVERY == 0:
-                bar.advance(file.tell(), f"{count} records")
+            if size is not None and count % PROGRESS_EVERY == 0:
+                bar.advance(source.tell(), counted(count, "record"))
         sender.flush()
 
 

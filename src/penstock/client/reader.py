@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.connection import Connection
 from penstock.client.failures import failure, failure_of
+from penstock.client.groups import Place
 from penstock.client.library import kafka
 from penstock.client.positions import Span
 
@@ -22,7 +23,8 @@ class Reader:
     It is assigned its partitions and commits nothing; the library wants a group's name all the same.
     """
 
-    def __init__(self, connection: Connection, topic: str, spans: Sequence[Span], **settings: Any) -> None:
+    def __init__(self, connection: Connection, spans: Mapping[str, Sequence[Span]], **settings: Any) -> None:
+        """`spans` has those of each topic."""
         connection.check()
         defaults: dict[str, Any] = {
             "group_id": GROUP_UNUSED,
@@ -36,12 +38,11 @@ class Reader:
             self._consumer = kafka().Consumer(connection.settings(**{**defaults, **settings}))
         except Exception as error:
             raise failure_of(error, "cannot use these consumer settings") from error
-        self._topic = topic
-        self._stops = {span.partition: span.stop for span in spans if not span.empty}
-        if self._stops:
-            self._consumer.assign(
-                [kafka().TopicPartition(topic, span.partition, span.start) for span in spans if not span.empty]
-            )
+        self._topics = ", ".join(spans)
+        wanted = [(topic, span) for topic, each in spans.items() for span in each if not span.empty]
+        self._stops = {(topic, span.partition): span.stop for topic, span in wanted}
+        if wanted:
+            self._consumer.assign([kafka().TopicPartition(topic, span.partition, span.start) for topic, span in wanted])
 
     @property
     def done(self) -> bool:
@@ -53,47 +54,40 @@ class Reader:
         end_of_partition = kafka().KafkaError._PARTITION_EOF
         while self._stops:
             wanted: list[Any] = []
-            for message in self._poll():
-                error = message.error()
+            for message in poll_batch(self._consumer):
+                error, place = message.error(), (message.topic(), message.partition())
                 if error is None:
-                    if self._take(message.partition(), message.offset()):
+                    if self._take(place, message.offset()):
                         wanted.append(message)
                 elif error.code() == end_of_partition:
-                    self._reached_end(message.partition(), message.offset())
+                    self._reached_end(place, message.offset())
                 else:
-                    raise failure(error, f"cannot read topic {self._topic}")
+                    raise failure(error, f"cannot read {self._topics}")
             yield wanted
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _poll(self) -> list[Any]:
-        """Wait for one record, then take what else is there: asking for many at once would wait for all of them."""
-        first = self._consumer.poll(POLL_SECONDS)
-        if first is None:
-            return []
-        return [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
-
-    def _take(self, partition: int, offset: int) -> bool:
+    def _take(self, place: Place, offset: int) -> bool:
         """Whether the record is inside its span; ends the span at its last one."""
-        if partition not in self._stops:
+        if place not in self._stops:
             return False
-        stop = self._stops[partition]
+        stop = self._stops[place]
         if stop is None:
             return True
         if offset >= stop - 1:
-            self._finish(partition)
+            self._finish(place)
         return offset < stop
 
-    def _reached_end(self, partition: int, offset: int) -> None:
+    def _reached_end(self, place: Place, offset: int) -> None:
         """At the end of the log: a bounded span ends here even if its last offsets hold no record (compaction)."""
-        stop = self._stops.get(partition)
+        stop = self._stops.get(place)
         if stop is not None and offset >= stop:
-            self._finish(partition)
+            self._finish(place)
 
-    def _finish(self, partition: int) -> None:
-        del self._stops[partition]
-        self._consumer.pause([kafka().TopicPartition(self._topic, partition)])
+    def _finish(self, place: Place) -> None:
+        del self._stops[place]
+        self._consumer.pause([kafka().TopicPartition(*place)])
 
     def __enter__(self) -> Self:
         return self
@@ -102,3 +96,11 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def poll_batch(consumer: Any) -> list[Any]:
+    """Wait for one record, then take what else is there: asking for many at once would wait for all of them."""
+    first = consumer.poll(POLL_SECONDS)
+    if first is None:
+        return []
+    return [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]

@@ -55,6 +55,23 @@ def test_an_unknown_field_or_escape_is_refused(text: str) -> None:
         compile_format(text)
 
 
+def test_on_a_terminal_fields_cannot_steer_it_and_the_format_can() -> None:
+    hostile = record(key=b"\x1b[2J", value=b"a\n\tb\r\x1b]0;t\x07\xff\xc2\x9b", headers=(("h\x1b", b"\x00"),))
+
+    shown = compile_format("\\x1b[1m%k %v %h\\n", terminal=True)(hostile)
+
+    assert shown == b"\x1b[1m\\x1b[2J a\n\tb\\r\\x1b]0;t\\x07\\xff\\x9b h\\x1b=\\x00\n"
+    assert compile_format("%v")(hostile) == hostile.value
+
+
+def test_json_of_a_hostile_record_is_the_same_record_without_control_characters() -> None:
+    line = json_line(record(key="\x9b31m\u202e".encode(), value=b"\x1b[2J\x7f")).decode()
+
+    found = json.loads(line)
+    assert (found["key"], found["value"]) == ("\x9b31m\u202e", "\x1b[2J\x7f")
+    assert line.removesuffix("\n").isprintable()
+
+
 def test_a_json_line_has_every_part_of_the_record() -> None:
     assert json.loads(json_line(record())) == {
         "topic": "orders",
@@ -83,7 +100,7 @@ def test_every_record_survives_the_way_to_json_and_back(
 
 
 def test_a_table_line_stays_one_line_whatever_the_value() -> None:
-    line = table_line(record(value=b"two\nlines\x1b[31m" + b"x" * 1_000, key=b"\xff"))
+    line = table_line()(record(value=b"two\nlines\x1b[31m" + b"x" * 1_000, key=b"\xff"))
 
     assert line.count(b"\n") == 1
     assert b"\x1b" not in line

@@ -1,0 +1,52 @@
+"""The three standard streams as a shell may leave them: closed, full, or in an encoding that lacks a character."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import TextIO
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+STREAM_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO})
+"""What a write to a full disk, a vanished terminal or a closed descriptor fails with."""
+
+
+def prepare_streams() -> None:
+    """Open what is closed, and escape what an encoding cannot hold.
+
+    A closed descriptor would be given to the next file or socket, which then gets what was meant for the user. As in
+    other tools, a read of stdin or a write to stdout fails then; only words for a person are dropped.
+    """
+    for descriptor, mode in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_RDWR)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, mode)
+            assert opened == descriptor, f"{opened} is not {descriptor}, the lowest that is free"
+    sys.stdin = sys.stdin or _text(STDIN, "r")
+    sys.stdout = sys.stdout or _text(STDOUT, "w")
+    sys.stderr = sys.stderr or _text(STDERR, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def abandon_stdout() -> None:
+    """Throw away what could not be written: Python would try again, and complain, when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+
+
+def stream_fault(error: OSError) -> str:
+    """What happened, in words, to a file or to a stream."""
+    reason = (error.strerror or str(error)).lower()
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {reason}"
+    return f"cannot read stdin or write to stdout: {reason}" if error.errno in STREAM_FAULTS else reason
+
+
+def _text(descriptor: int, mode: str) -> TextIO:
+    raw = io.FileIO(descriptor, mode, closefd=False)
+    buffer = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffer, encoding="utf-8")
