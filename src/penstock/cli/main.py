@@ -6,11 +6,12 @@ import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from penstock import __version__
 from penstock.cli.failure import Failure
 from penstock.client.failures import ClientError
 
@@ -60,7 +61,7 @@ COMMANDS: dict[str, Entry] = {
     "consume": Entry(
         module="penstock.cli.consume",
         attribute="consume",
-        summary="Read a topic: all of it, unless told otherwise, and then stop.",
+        summary="Read topics: all of them, unless told otherwise, and then stop.",
     ),
     "group": Entry(
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
@@ -69,6 +70,11 @@ COMMANDS: dict[str, Entry] = {
         module="penstock.cli.txn",
         attribute="app",
         summary="List and describe transactions; find those that hang, and abort them.",
+    ),
+    "cluster": Entry(
+        module="penstock.cli.cluster",
+        attribute="app",
+        summary="Show the brokers of a cluster, its controller and their versions.",
     ),
     "config": Entry(
         module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
@@ -122,14 +128,24 @@ app = typer.Typer(
     name="penstock",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": HELP_NAMES},
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def penstock() -> None:
+def penstock(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
     """A message queue and event streaming platform that speaks the Kafka protocol."""
 
 

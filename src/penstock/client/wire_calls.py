@@ -43,8 +43,8 @@ class WireCalls:
     """Connections to the brokers of a cluster. Every call either returns an answer or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
-        protocol = connection.properties.get("security.protocol", PLAINTEXT)
-        if protocol.lower() != PLAINTEXT:
+        if not speaks_plaintext(connection):
+            protocol = connection.properties["security.protocol"]
             raise ClientError(
                 f"cannot ask about transactions over {protocol}", hint="use a listener without encryption or SASL"
             )
@@ -120,6 +120,11 @@ class WireCalls:
         correlation_id, body = decode_response_header(answer, response_is_flexible(api.API_KEY, version))
         assert correlation_id == self._asked, f"asked {self._asked}, answered {correlation_id}"
         return api.decode_response(answer, body, version)
+
+
+def speaks_plaintext(connection: Connection) -> bool:
+    """Whether a connection of our own can be used: this module knows neither TLS nor SASL."""
+    return connection.properties.get("security.protocol", PLAINTEXT).lower() == PLAINTEXT
 
 
 def refuse(doing: str, code: int) -> None:
