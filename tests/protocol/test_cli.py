@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.testing.processes import Child, free_port, free_ports, port_answers
+from protocol.topics import fresh_name
 from protocol.under_test import Broker
 
 COMMAND_SECONDS_MAX = 120.0
@@ -43,7 +44,7 @@ class Cli:
         return json.loads(self.out(*arguments, "-o", "json", stdin=stdin))
 
     def json_lines(self, *arguments: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out(*arguments, "-o", "json").splitlines()]
+        return [json.loads(line) for line in self.out(*arguments, "--output", "json").splitlines()]
 
     def error(self, *arguments: str) -> str:
         done = self.run(*arguments)
@@ -118,7 +119,7 @@ def test_a_topic_is_copied_through_a_pipe_bytes_and_all(cli: Cli, tmp_path: Path
     cli.out("topic", "create", "copy", "-p", "1")
     cli.out("produce", "origin", "-k", "k", "--file", str(binary), "--whole")
 
-    lines = cli.out("consume", "origin", "-o", "json")
+    lines = cli.out("consume", "origin", "--output", "json")
     cli.out("produce", "copy", "--json", stdin=lines)
 
     first, second = cli.json_lines("consume", "origin")[0], cli.json_lines("consume", "copy")[0]
@@ -264,3 +265,42 @@ def test_a_bind_to_every_interface_is_refused_with_the_ways_out(tmp_path: Path) 
 
     assert done.returncode != 0
     assert "--insecure-listen" in done.stderr
+
+
+def test_several_topics_are_read_at_once(cli: Cli) -> None:
+    for topic in ("left", "right"):
+        cli.out("topic", "create", topic, "-p", "2")
+        cli.out("produce", topic, "-v", f"{topic} 1", "-v", f"{topic} 2")
+
+    shown = cli.out("consume", "left", "right", "left", "-f", "%t %v\n")
+
+    assert sorted(shown.splitlines()) == [
+        f"{topic} {topic} {number}" for topic in ("left", "right") for number in (1, 2)
+    ]
+    assert cli.out("consume", "left", "right", "--output", "table").startswith("topic ")
+
+
+def test_a_group_reads_each_record_once_over_several_runs(cli: Cli) -> None:
+    group = fresh_name("readers")
+    cli.out("topic", "create", "shared", "-p", "1")
+    cli.out("produce", "shared", "-v", "a", "-v", "b", "-v", "c")
+
+    assert cli.out("consume", "shared", "-g", group, "-n", "2").split() == ["a", "b"]
+    assert cli.json("group", "describe", group)["lag"] == 1
+    assert cli.out("consume", "shared", "-g", group).split() == ["c"]
+    assert cli.out("consume", "shared", "-g", group) == ""
+    assert cli.json("group", "describe", group)["lag"] == 0
+    assert "penstock topic list" in cli.error("consume", "unheard-of", "-g", group)
+
+
+def test_the_cluster_names_its_brokers_its_controller_and_what_they_understand(cli: Cli, broker: Broker) -> None:
+    found = cli.json("cluster", "info")
+
+    (only,) = found["brokers"]
+    assert f"{only['host']}:{only['port']}" == broker.bootstrap
+    assert found["controller"] == only["broker"]
+    assert found["cluster_id"]
+    assert only["apis"]["Fetch"]["max"] >= 16
+    assert only["features"]["transaction.version"] == 2
+    table = cli.out("cluster", "info")
+    assert f"cluster {found['cluster_id']}  1 broker  controller {only['broker']}" in table

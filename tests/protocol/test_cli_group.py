@@ -126,7 +126,7 @@ def test_a_group_is_moved_after_it_was_shown_where_to(
 def test_only_some_partitions_are_moved(cli: Cli, group: str, topic: str) -> None:
     shown = cli.out("group", "seek", group, "--to", "latest", "--topic", f"{topic}:1", "--yes")
 
-    assert f"moved 1 partitions of group {group}" in shown
+    assert f"moved 1 partition of group {group}" in shown
     assert offsets(cli, group) == [10, 20]
     assert "nothing to move" in cli.out("group", "seek", group, "--to", "latest", "-t", f"{topic}:1")
 

@@ -14,7 +14,7 @@ import typer
 from penstock.cli.failure import Failure
 from penstock.cli.measure import Latencies, Outcome, rate_text
 from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, OutputOption, PropertyOption, connection
-from penstock.cli.output import progress, show_done
+from penstock.cli.output import progress, say, show_json
 from penstock.cli.produce import Acks, Codec
 from penstock.client.admin import Admin
 from penstock.client.connection import Connection
@@ -248,4 +248,7 @@ def random_payloads(size: int) -> list[bytes]:
 
 
 def show(output: OutputFormat, outcome: Outcome) -> None:
-    show_done(output, outcome.sentence(), outcome.facts())
+    if output is OutputFormat.JSON:
+        show_json(outcome.facts())
+    else:
+        say(*outcome.sentence().splitlines())

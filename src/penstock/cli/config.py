@@ -16,7 +16,7 @@ from penstock.cli.options import (
     assignments,
     connection,
 )
-from penstock.cli.output import note, show_done, show_rows
+from penstock.cli.output import show_done, show_rows
 from penstock.client.admin import Admin, Resource
 
 app = typer.Typer(
@@ -50,9 +50,9 @@ def describe(
     found = Admin(connection(bootstrap, properties)).configs(target)
     shown = [each for each in found if (each.name in key if key else everything or not each.default)]
     rows = [(each.name, "(hidden)" if each.sensitive else each.value, each.source, each.read_only) for each in shown]
-    show_rows(output, ("key", "value", "source", "read_only"), rows)
-    if not (shown or key):
-        note("everything has its default value; --all shows it")
+    show_rows(
+        output, ("key", "value", "source", "read_only"), rows, empty="all settings have their defaults: see --all"
+    )
 
 
 @app.command("set")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.failure import Failure
+from penstock.cli.failure import failure_in_lines
 from penstock.cli.options import OutputFormat, OutputOption
 from penstock.cli.output import note, show_done
 from penstock.cli.pipeline import DEEP_STACKS, need_spark, total_lag
@@ -99,7 +99,7 @@ def demo(
         try:
             last = run_to_end(queries, watch, request, on_progress=view)
         except PipelineFailed as failed:
-            raise Failure(str(failed)) from None
+            raise failure_in_lines(failed) from None
         shop.close()
         facts = {**figures(last, shop, filled, folder / "table"), "port": broker.port, "folder": str(folder)}
     sentence = (

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import show_json
+from penstock.cli.output import say, show_json
 
 
 def explain(
@@ -37,8 +37,7 @@ def explain(
     if output is OutputFormat.JSON:
         show_json(asdict(found))
         return
-    print(f"{found.code} {found.name}")
-    print(found.meaning)
-    print("A retry can help." if found.retriable else "A retry alone does not help.")
+    say(f"{found.code} {found.name}", found.meaning)
+    say("A retry can help." if found.retriable else "A retry alone does not help.")
     if found.advice:
-        print(f"\n{found.advice}")
+        say("", found.advice)

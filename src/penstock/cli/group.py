@@ -22,7 +22,7 @@ from penstock.cli.options import (
     YesOption,
     connection,
 )
-from penstock.cli.output import note, show_done, show_json, show_rows, show_table
+from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
 from penstock.cli.topic import chosen_partitions, confirm
 from penstock.client.admin import Admin
 from penstock.client.groups import GroupInfo, Groups, Move, Place, Shift, plan_moves
@@ -35,7 +35,15 @@ app = typer.Typer(
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 CSV_COLUMNS = 3
-MOVE_COLUMNS = ("topic", "partition", "committed", "new", "change", "end", "lag")
+MOVE_COLUMNS = (
+    "topic",
+    Number("partition"),
+    Number("committed"),
+    Number("new"),
+    Number("change"),
+    Number("end"),
+    Number("lag"),
+)
 CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 WATCH_SECONDS_DEFAULT = 2.0
 WATCH_SECONDS_MIN = 0.1
@@ -49,7 +57,8 @@ def list_(
 ) -> None:
     """List groups."""
     found = Groups(connection(bootstrap, properties)).list()
-    show_rows(output, ("group", "type", "state"), [(each.name, each.kind, each.state) for each in found])
+    rows = [(each.name, each.kind, each.state) for each in found]
+    show_rows(output, ("group", "type", "state"), rows, empty="there are no groups")
 
 
 @app.command()
@@ -93,9 +102,12 @@ def show_report(output: OutputFormat, report: Report, *, watching: bool) -> None
         return
     if watching and sys.stdout.isatty():
         print(CLEAR_SCREEN, end="")
-    for line in report.heading():
-        print(line)
-    show_table(COLUMNS if watching else COLUMNS[:-1], report.rows(with_rate=watching))
+    say(*report.heading())
+    rows = report.rows(with_rate=watching)
+    if rows:
+        show_table(COLUMNS if watching else COLUMNS[:-1], rows)
+    else:
+        note("it has committed nothing and reads nothing")
     sys.stdout.flush()
 
 
@@ -171,12 +183,13 @@ def carry_out(groups: Groups, group: str, moves: tuple[Move, ...], *, yes: bool,
     if changing:
         if output is OutputFormat.JSON and not yes:
             show_json(moves_json(group, moves, applied=False))
-        confirm(f"move {len(changing)} partitions of group {group}?", yes)
+        confirm(f"move {counted(len(changing), 'partition')} of group {group}?", yes)
         groups.commit(group, {move.place: move.after for move in changing})
     if output is OutputFormat.JSON:
         show_json(moves_json(group, moves, applied=bool(changing)))
     else:
-        print(f"moved {len(changing)} partitions of group {group}" if changing else "nothing to move")
+        moved = f"moved {counted(len(changing), 'partition')} of group {group}"
+        say(moved if changing else "nothing to move: the group is there already")
 
 
 def move_row(move: Move) -> tuple[object, ...]:
@@ -217,10 +230,9 @@ def known_or_new(groups: Groups, name: str) -> GroupInfo | None:
 def refuse_live_members(doing: str, group: GroupInfo | None) -> None:
     if group is None or not group.members:
         return
-    count = len(group.members)
     named = "; ".join(str(member) for member in group.members)
     raise Failure(
-        f"{doing}: it has {count} live member{'s' if count > 1 else ''}: {named}",
+        f"{doing}: it has {counted(len(group.members), 'live member')}: {named}",
         "stop them first, or wait until their sessions end",
     )
 

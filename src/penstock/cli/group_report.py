@@ -6,10 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.cli.output import Number, counted
 from penstock.client.groups import GroupInfo, GroupMember, Place
 from penstock.client.positions import Bounds
 
-COLUMNS = ("topic", "partition", "committed", "start", "end", "lag", "member", "client", "host", "per_second")
+COLUMNS = (
+    "topic",
+    Number("partition"),
+    Number("committed"),
+    Number("start"),
+    Number("end"),
+    Number("lag"),
+    "member",
+    "client",
+    "host",
+    Number("per_second"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +61,8 @@ class Report:
     def heading(self) -> list[str]:
         group = self.group
         assignor = f"  assignor {group.assignor}" if group.assignor else ""
-        lines = [f"{group.name}  {group.kind}  {group.state}{assignor}  {len(group.members)} members  lag {self.lag}"]
+        members = counted(len(group.members), "member")
+        lines = [f"{group.name}  {group.kind}  {group.state}{assignor}  {members}  lag {self.lag}"]
         idle = [member for member in group.members if not member.places]
         return lines + [f"  {member} reads nothing" for member in idle]
 

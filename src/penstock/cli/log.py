@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import bytes_text, note, progress, show_json
+from penstock.cli.output import bytes_text, counted, json_text, note, progress, say, show_json
 
 if TYPE_CHECKING:
     from penstock.cli.segment_file import Batch, Checked
@@ -38,9 +38,9 @@ def dump(
     try:
         for path in (file for each in files for file in (log_files(each) if each.is_dir() else [each])):
             if output is OutputFormat.TABLE:
-                print(path)
+                say(str(path))
             for row in rows_of(path, records):
-                print(json.dumps(row, ensure_ascii=False) if output is OutputFormat.JSON else row_text(row))
+                say(json_text(row) if output is OutputFormat.JSON else row_text(row))
     except Bad as bad:
         raise Failure(str(bad), "what stands before it is shown above; `penstock log verify` checks the rest") from None
 
@@ -74,13 +74,15 @@ def verify(
         show_json(verdict_json(good, bad))
     else:
         note(
-            f"{len(good)} of {len(files)} segments are good: {sum(each.batches for each in good)} batches, "
-            f"{sum(each.records for each in good)} records, {bytes_text(sum(each.bytes for each in good))}"
+            f"{len(good)} of {counted(len(files), 'segment')} good: "
+            f"{counted(sum(each.batches for each in good), 'batch')}, "
+            f"{counted(sum(each.records for each in good), 'record')}, {bytes_text(sum(each.bytes for each in good))}"
         )
     if bad:
         raise Failure(
-            "\n       ".join(str(each) for each in bad),
+            str(bad[0]),
             "a broker that starts after an unclean stop cuts a damaged end by itself; damage before it needs a replica",
+            more=[str(each) for each in bad[1:]],
         )
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from penstock import __version__
 from penstock.cli.failure import Failure
+from penstock.cli.streams import abandon_stdout, prepare_streams, stream_fault
 from penstock.client.failures import ClientError
 
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
 
 
@@ -150,17 +152,27 @@ def penstock(
 
 
 def run() -> None:
-    """The entry point: failures become one line and a hint on stderr, and exit code 1."""
+    """The entry point: failures become one line and a hint on stderr, and exit code 1; Ctrl-C is exit code 130."""
+    prepare_streams()
     try:
-        app(prog_name="penstock")
+        try:
+            app(prog_name="penstock")
+        finally:
+            # What a full disk refuses is a failure, and not Python's last words after a success.
+            sys.stdout.flush()
     except Failure as failed:
-        _complain(str(failed), failed.hint)
+        _fail(failed.lines, failed.hint)
     except ClientError as failed:
-        _complain(str(failed), failed.hint or advice_for(failed))
+        _fail((str(failed),), failed.hint or advice_for(failed))
     except BrokenPipeError:
-        # The reader of a pipe has gone, as `head` does. Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a pipe has gone, as `head` does.
+        abandon_stdout()
         sys.exit(EXIT_FAILED)
+    except OSError as error:
+        abandon_stdout()
+        _fail((stream_fault(error),), "")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def advice_for(failed: ClientError) -> str:
@@ -175,9 +187,8 @@ def advice_for(failed: ClientError) -> str:
     return f"{explained.advice} (penstock explain {explained.name})" if explained.advice else explained.meaning
 
 
-def _complain(what: str, hint: str) -> None:
-    colour = sys.stderr.isatty()
-    print(f"\x1b[31merror:\x1b[0m {what}" if colour else f"error: {what}", file=sys.stderr)
-    if hint:
-        print(f"\x1b[33mhint:\x1b[0m {hint}" if colour else f"hint: {hint}", file=sys.stderr)
+def _fail(lines: Sequence[str], hint: str) -> NoReturn:
+    from penstock.cli.output import complain
+
+    complain(lines, hint)
     sys.exit(EXIT_FAILED)

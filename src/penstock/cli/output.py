@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from penstock.cli.options import OutputFormat
+from penstock.model.printable import printable, printable_json, wants_colour
 
-BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+BOLD, DIM, RED, YELLOW, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 GAP = "  "
+BYTES = "bytes"
+
+
+class Number(str):
+    """The name of a column of numbers, which is aligned to the right whatever its rows hold."""
+
+    __slots__ = ()
+
+
+def say(*lines: str) -> None:
+    """Lines of an answer, on stdout. Names in them may come from anybody, so none of them can hold a control code."""
+    for line in lines:
+        print(printable(line))
 
 
 def show_json(value: Any) -> None:
     """One JSON document; indented when a person looks at it."""
-    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    print(json_text(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that stdout's encoding can hold and that no terminal takes for commands."""
+    utf = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+    return printable_json(json.dumps(value, indent=indent, ensure_ascii=not utf))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Aligned columns without rules, so that other programs can cut them too."""
-    texts = [tuple(_cell(value) for value in row) for row in rows]
+    texts = [tuple(printable(_cell(value)) for value in row) for row in rows]
     widths = [max([len(column), *(len(row[index]) for row in texts)]) for index, column in enumerate(columns)]
-    right = [bool(rows) and all(isinstance(row[index], int | float) for row in rows) for index in range(len(columns))]
+    right = [isinstance(column, Number) for column in columns]
     heading = GAP.join(_align(column, width, to) for column, width, to in zip(columns, widths, right, strict=True))
-    print(_styled(BOLD, heading.rstrip()))
+    print(styled(BOLD, heading.rstrip(), sys.stdout))
     for row in texts:
         print(GAP.join(_align(text, width, to) for text, width, to in zip(row, widths, right, strict=True)).rstrip())
 
 
-def show_rows(output: OutputFormat, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """The same rows as a table, or as a JSON list of objects whose keys are the columns."""
+def show_rows(output: OutputFormat, columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """The same rows as a table, or as a JSON list of objects whose keys are the columns.
+
+    Where there is none, a person is told so in words (`empty`) instead of a heading above nothing.
+    """
     if output is OutputFormat.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
+    elif rows:
         show_table(columns, rows)
+    else:
+        note(empty)
 
 
 def show_done(output: OutputFormat, sentence: str, facts: dict[str, Any]) -> None:
@@ -43,17 +69,32 @@ def show_done(output: OutputFormat, sentence: str, facts: dict[str, Any]) -> Non
     if output is OutputFormat.JSON:
         show_json(facts)
     else:
-        print(sentence)
+        say(sentence)
 
 
 def note(text: str) -> None:
     """Something for the person and not for the pipe: dim, on stderr."""
-    print(f"{DIM}{text}{PLAIN}" if sys.stderr.isatty() else text, file=sys.stderr)
+    print(styled(DIM, printable(text), sys.stderr), file=sys.stderr)
+
+
+def complain(what: Sequence[str], hint: str) -> None:
+    """Why a command failed, and what to do, on stderr."""
+    first, *more = what
+    print(f"{styled(RED, 'error:', sys.stderr)} {printable(first)}", file=sys.stderr)
+    for line in more:
+        print(f"       {printable(line)}", file=sys.stderr)
+    if hint:
+        print(f"{styled(YELLOW, 'hint:', sys.stderr)} {printable(hint)}", file=sys.stderr)
+
+
+def styled(style: str, text: str, stream: TextIO) -> str:
+    return f"{style}{text}{PLAIN}" if wants_colour(stream, os.environ) else text
 
 
 def counted(count: int, noun: str) -> str:
-    """1 partition, 2 partitions."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """1 partition, 2 partitions; 1 batch, 2 batches."""
+    plural = noun if count == 1 else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {plural}"
 
 
 def bytes_text(count: float) -> str:
@@ -92,14 +133,22 @@ def progress(what: str, total: int | None, *, unit: str = "records", show: bool 
         yield _Silent()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as RichProgress
 
+    amount: list[ProgressColumn] = [DownloadColumn()] if unit == BYTES else [MofNCompleteColumn(), TextColumn(unit)]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
+        *amount,
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
@@ -120,7 +169,3 @@ def _cell(value: object) -> str:
 
 def _align(text: str, width: int, to_right: bool) -> str:
     return text.rjust(width) if to_right else text.ljust(width)
-
-
-def _styled(style: str, text: str) -> str:
-    return f"{style}{text}{PLAIN}" if sys.stdout.isatty() else text

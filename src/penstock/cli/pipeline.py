@@ -12,7 +12,7 @@ import typer
 from penstock.cli.failure import Failure
 from penstock.cli.offsets import OffsetsParser
 from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, value_or_file
-from penstock.cli.output import counted, show_done, show_json, show_rows, show_table
+from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
 from penstock.cli.pipeline_options import (
     MASTER,
     BatchOption,
@@ -56,6 +56,28 @@ app = typer.Typer(
     add_completion=False,
 )
 
+LIST_COLUMNS = (
+    "name",
+    "kind",
+    "status",
+    Number("batches"),
+    Number("rows"),
+    Number("rows_per_second"),
+    Number("lag"),
+    Number("pid"),
+    "what",
+)
+STATUS_COLUMNS = (
+    "query",
+    Number("batch"),
+    Number("batches"),
+    Number("rows"),
+    Number("rows_per_second"),
+    Number("lag"),
+    Number("late_rows"),
+    Number("batch_ms"),
+    "at",
+)
 RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
 
 
@@ -195,14 +217,13 @@ def run(file: FileArgument, how: RunOptions, check: CheckOption = False, once: O
 @app.command("list")
 def list_(state_dir: StateOption = None, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the pipelines of this machine, those that run and those that ran."""
-    columns = ("name", "kind", "status", "batches", "rows", "rows_per_second", "lag", "pid", "what")
     rows: list[tuple[object, ...]] = []
     for each in registry_at(state_dir).every():
         batches = sum(query.batches for query in each.queries)
         moved = sum(query.rows for query in each.queries)
         rate = round(sum(query.rows_per_second for query in each.queries)) if each.status == "running" else 0
         rows.append((each.name, each.kind, each.status, batches, moved, rate, total_lag(each), each.pid, each.what))
-    show_rows(output, columns, rows)
+    show_rows(output, LIST_COLUMNS, rows, empty="no pipeline has run on this machine")
 
 
 @app.command()
@@ -222,12 +243,11 @@ def status(
     if output is OutputFormat.JSON:
         show_json(asdict(state))
         return
-    print(f"{state.name}  {state.kind}  {state.status}  process {state.pid}")
-    print(f"  {state.what}")
-    print(f"  checkpoint {state.checkpoint}")
+    say(f"{state.name}  {state.kind}  {state.status}  process {state.pid}")
+    say(f"  {state.what}")
+    say(f"  checkpoint {state.checkpoint}")
     if state.error:
-        print(f"  {state.error}")
-    columns = ("query", "batch", "batches", "rows", "rows_per_second", "lag", "late_rows", "batch_ms", "at")
+        say(*(f"  {line}" for line in state.error.splitlines()))
     rows = [
         (
             each.query,
@@ -242,7 +262,10 @@ def status(
         )
         for each in state.queries
     ]
-    show_table(columns, rows)
+    if rows:
+        show_table(STATUS_COLUMNS, rows)
+    else:
+        note("no query has started yet")
 
 
 @app.command()

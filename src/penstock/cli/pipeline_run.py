@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from penstock.cli.failure import Failure
+from penstock.cli.failure import Failure, failure_in_lines
 from penstock.cli.options import OutputFormat
 from penstock.cli.output import counted, note, show_done
 from penstock.cli.pipeline import DEEP_STACKS
@@ -125,11 +125,11 @@ def run_job(job: Job, registry: Registry, output: OutputFormat) -> None:
     except MissingTopic as error:
         raise Failure(str(error), "create it with `penstock topic create`, or look at `penstock topic list`") from None
     except PipelineFailed as error:
-        raise Failure(str(error), f"`penstock pipeline status {job.name}` shows how far it came") from None
+        raise failure_in_lines(error, f"`penstock pipeline status {job.name}` shows how far it came") from None
     except SpecError as error:
         raise Failure(str(error), "docs/pipelines.md has every key") from None
     except (LakeError, WrongCheckpoint, PipelineError, JavaMissing, ValueError) as error:
-        raise Failure(str(error)) from None
+        raise failure_in_lines(error) from None
     rows = sum(each.rows for each in last.queries)
     batches = sum(each.batches for each in last.queries)
     sentence = f"{job.name} {last.status}: {counted(rows, 'row')} in {batches} batch{'es' if batches != 1 else ''}"

@@ -19,10 +19,11 @@ from penstock.cli.options import (
     assignments,
     connection,
 )
-from penstock.cli.output import counted, show_done, show_json, show_rows, show_table
+from penstock.cli.output import Number, counted, say, show_done, show_json, show_rows, show_table
 from penstock.client.admin import Admin, Resource
 from penstock.client.positions import PositionRange
 from penstock.model.clock import SystemClock
+from penstock.model.printable import printable
 
 app = typer.Typer(
     help="Make, list, describe, change, grow, truncate and delete topics.", no_args_is_help=True, add_completion=False
@@ -33,6 +34,17 @@ ConfigsOption = Annotated[
     list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; repeat for more.")
 ]
 BROKER_DEFAULT = -1
+LIST_COLUMNS = ("topic", Number("partitions"), Number("replicas"), Number("under_replicated"))
+DESCRIBE_COLUMNS = (
+    Number("partition"),
+    Number("leader"),
+    "replicas",
+    "isr",
+    Number("start"),
+    Number("end"),
+    Number("records"),
+)
+TRUNCATE_COLUMNS = (Number("partition"), Number("start_before"), Number("start"), Number("deleted"))
 
 
 @app.command()
@@ -77,7 +89,7 @@ def list_(
         replicas = max((len(partition.replicas) for partition in each.partitions), default=0)
         behind = sum(1 for partition in each.partitions if len(partition.isr) < len(partition.replicas))
         rows.append((each.name, len(each.partitions), replicas, behind))
-    show_rows(output, ("topic", "partitions", "replicas", "under_replicated"), rows)
+    show_rows(output, LIST_COLUMNS, rows, empty="there are no topics yet; `penstock topic create` makes one")
 
 
 @app.command()
@@ -93,20 +105,18 @@ def describe(
     led = [each.partition for each in found.partitions if each.leader >= 0]
     bounds = admin.bounds(topic, led) if led else {}
     settings = {each.name: each.value for each in admin.configs(topic_resource(topic)) if not each.default}
-    columns = ("partition", "leader", "replicas", "isr", "start", "end", "records")
     rows: list[tuple[object, ...]] = []
     for each in found.partitions:
         held = bounds.get(each.partition)
         offsets = (held.start, held.end, held.end - held.start) if held is not None else (None, None, None)
         rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *offsets))
     if output is OutputFormat.JSON:
-        partitions = [dict(zip(columns, row, strict=True)) for row in rows]
+        partitions = [dict(zip(DESCRIBE_COLUMNS, row, strict=True)) for row in rows]
         show_json({"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions})
         return
-    print(f"{topic}  id {found.topic_id}  {counted(len(rows), 'partition')}")
-    for name, value in settings.items():
-        print(f"  {name} = {value}")
-    show_table(columns, rows)
+    say(f"{topic}  id {found.topic_id}  {counted(len(rows), 'partition')}")
+    say(*(f"  {name} = {value}" for name, value in settings.items()))
+    show_table(DESCRIBE_COLUMNS, rows)
 
 
 @app.command()
@@ -179,7 +189,7 @@ def truncate(
     confirm(f"delete {counted(count, 'record')} of {topic}?", yes)
     starts = admin.truncate(topic, cuts)
     rows = [(index, bounds[index].start, start, start - bounds[index].start) for index, start in sorted(starts.items())]
-    show_rows(output, ("partition", "start_before", "start", "deleted"), rows)
+    show_rows(output, TRUNCATE_COLUMNS, rows, empty=f"{topic} has no partitions")
 
 
 def topic_resource(topic: str) -> Resource:
@@ -201,4 +211,4 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise Failure(f"not done: {question}", "say --yes to do it without being asked")
-    typer.confirm(question, abort=True)
+    typer.confirm(printable(question), abort=True)

@@ -17,7 +17,7 @@ from penstock.cli.options import (
     YesOption,
     connection,
 )
-from penstock.cli.output import show_done, show_json, show_rows, show_table
+from penstock.cli.output import Number, say, show_done, show_json, show_rows, show_table
 from penstock.cli.topic import confirm
 from penstock.client.transactions import ANY_DURATION, ONGOING_STATES, OpenTransaction, TransactionInfo, Transactions
 from penstock.model.clock import SystemClock
@@ -30,13 +30,13 @@ app = typer.Typer(
 
 AGE_SECONDS_DEFAULT = 900.0
 """No transaction may take longer than `transaction.max.timeout.ms`, which is fifteen minutes unless it was changed."""
-LIST_COLUMNS = ("transactional_id", "producer_id", "state", "coordinator")
+LIST_COLUMNS = ("transactional_id", Number("producer_id"), "state", Number("coordinator"))
 HANGING_COLUMNS = (
     "topic",
-    "partition",
-    "start_offset",
-    "producer_id",
-    "producer_epoch",
+    Number("partition"),
+    Number("start_offset"),
+    Number("producer_id"),
+    Number("producer_epoch"),
     "last_write",
     "transactional_id",
     "why",
@@ -68,7 +68,9 @@ def list_(
         # A coordinator lists those whose last transaction has ended too, by when that one began.
         found = tuple(each for each in found if each.state in ONGOING_STATES)
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator) for each in found]
-    show_rows(output, LIST_COLUMNS, rows)
+    chosen = states or producer_ids or longer_than is not None
+    empty = "no transactional id is like that" if chosen else "there are no transactional ids"
+    show_rows(output, LIST_COLUMNS, rows, empty=empty)
 
 
 @app.command()
@@ -84,13 +86,13 @@ def describe(
     if output is OutputFormat.JSON:
         show_json(described_json(info, now_ms))
         return
-    print(f"transactional id {info.transactional_id}: {info.state}")
-    print(f"producer id {info.producer_id}, epoch {info.producer_epoch}, timeout {info.timeout_ms / 1_000:g} s")
+    say(f"transactional id {info.transactional_id}: {info.state}")
+    say(f"producer id {info.producer_id}, epoch {info.producer_epoch}, timeout {info.timeout_ms / 1_000:g} s")
     if info.started_ms is not None:
         words = f", open for {(now_ms - info.started_ms) / 1_000:.1f} s" if info.is_open else ""
-        print(f"last transaction began {time_text(info.started_ms)}{words}")
+        say(f"last transaction began {time_text(info.started_ms)}{words}")
     if info.places:
-        show_table(("topic", "partition"), info.places)
+        show_table(("topic", Number("partition")), info.places)
 
 
 def described_json(info: TransactionInfo, now_ms: int) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def hanging(
         )
         for each in found
     ]
-    show_rows(output, HANGING_COLUMNS, rows)
+    show_rows(output, HANGING_COLUMNS, rows, empty=f"no transaction has been hanging for {older_than:g} s")
 
 
 @app.command()

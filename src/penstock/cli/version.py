@@ -6,7 +6,7 @@ import platform
 
 from penstock import __version__
 from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import show_json
+from penstock.cli.output import say, show_json
 
 
 def version(output: OutputOption = OutputFormat.TABLE) -> None:
@@ -26,7 +26,7 @@ def version(output: OutputOption = OutputFormat.TABLE) -> None:
     if output is OutputFormat.JSON:
         show_json(facts)
         return
-    print(f"penstock {__version__}")
-    print(f"{facts['implementation']} {facts['python']}")
-    print(f"record loops: {'compiled: ' + ', '.join(compiled) if compiled else 'pure Python'}")
-    print(f"librdkafka {facts['librdkafka']} (confluent-kafka {facts['confluent_kafka']})")
+    say(f"penstock {__version__}")
+    say(f"{facts['implementation']} {facts['python']}")
+    say(f"record loops: {'compiled: ' + ', '.join(compiled) if compiled else 'pure Python'}")
+    say(f"librdkafka {facts['librdkafka']} (confluent-kafka {facts['confluent_kafka']})")

@@ -6,11 +6,15 @@ structlog is imported when logging is set up or a logger is asked for, not with 
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
+
+from penstock.model.printable import printable, wants_colour
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
@@ -90,8 +94,8 @@ def _renderer(colour: bool, out: TextIO) -> list[Processor]:
     import structlog
 
     if colour:
-        plain = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain)]
+        colours = wants_colour(out, os.environ)
+        return [_printable, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_traceback)]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=_plain)]
 
 
@@ -101,6 +105,22 @@ def _bounded(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mut
         if isinstance(value, str) and len(value) > FIELD_CHARACTERS_MAX:
             event[name] = f"{value[:FIELD_CHARACTERS_MAX]}... ({len(value)} characters)"
     return event
+
+
+def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Names that clients choose must not steer the terminal; JSON escapes them anyway."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable(value)
+    return event
+
+
+def _traceback(out: TextIO, exc_info: Any) -> None:
+    import structlog
+
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(printable(text.getvalue(), keep="\n\t"))
 
 
 def _name_of_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from penstock import __version__
 from penstock.cli import main, serve
 from penstock.cli.advice import ADVICE, LOCAL, every, find
 from penstock.cli.main import COMMANDS, app
@@ -55,8 +56,12 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ["topic", "create"],
         ["topic", "create", "t", "-p", "0"],
         ["consume", "t", "-o", "sometime"],
-        ["consume", "t", "-o", "1:2", "-o", "3:4"],
-        ["consume", "t", "-f", "%v", "-o", "json"],
+        ["consume", "t", "-o", "json"],
+        ["consume", "t", "-f", "%v", "--output", "json"],
+        ["consume", "t", "-g", "g", "-o", "end"],
+        ["consume", "t", "-g", "g", "-p", "0"],
+        ["consume", "t", "-g", ""],
+        ["consume"],
         ["produce", "t", "--tombstone"],
         ["produce", "t", "-v", "a", "--tombstone", "-k", "k"],
         ["produce", "t", "-v", "a", "-H", "=x"],
@@ -175,3 +180,25 @@ def test_up_says_that_the_data_directory_cannot_be_made(tmp_path: Path) -> None:
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match=r"'num\.partitions' is not KEY=VALUE"):
         serve.broker_arguments(None, None, None, ["num.partitions"], False)
+
+
+def test_the_version_is_an_option_too() -> None:
+    shown = RUNNER.invoke(app, ["--version"])
+
+    assert (shown.exit_code, shown.stdout) == (0, f"penstock {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("penstock cons", "consume"), ("penstock topic desc", "describe"), ("penstock consume t --out", "--output")],
+)
+def test_a_shell_completes_commands_and_options(words: str, offered: str) -> None:
+    environment = {
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+
+    shown = RUNNER.invoke(app, [], env=environment, prog_name="penstock")
+
+    assert shown.stdout.splitlines() == [offered]

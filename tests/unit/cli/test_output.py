@@ -6,26 +6,58 @@ from hypothesis import strategies as st
 
 from penstock.cli.measure import Latencies, Outcome
 from penstock.cli.options import OutputFormat
-from penstock.cli.output import bytes_text, progress, show_rows
+from penstock.cli.output import Number, bytes_text, complain, counted, note, progress, say, show_rows
 
 
-def test_a_table_is_aligned_with_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
-    show_rows(OutputFormat.TABLE, ("topic", "records"), [("orders", 5), ("a", 1_000)])
+@pytest.mark.parametrize(
+    ("records", "shown"),
+    [
+        ([5, 1_000], ["topic   records", "orders        5", "a          1000"]),
+        ([5, None], ["topic   records", "orders        5", "a             -"]),
+        ([None, None], ["topic   records", "orders        -", "a             -"]),
+        (["+5", "-3"], ["topic   records", "orders       +5", "a            -3"]),
+    ],
+    ids=str,
+)
+def test_a_column_of_numbers_is_to_the_right_whatever_it_holds(
+    capsys: pytest.CaptureFixture[str], records: list[object], shown: list[str]
+) -> None:
+    rows = list(zip(("orders", "a"), records, strict=True))
 
-    assert capsys.readouterr().out.splitlines() == ["topic   records", "orders        5", "a          1000"]
+    show_rows(OutputFormat.TABLE, ("topic", Number("records")), rows, empty="none")
+
+    assert capsys.readouterr().out.splitlines() == shown
+
+
+def test_names_cannot_break_the_table_or_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(OutputFormat.TABLE, ("group", "state"), [("evil\n\x1b[2J", "empty")], empty="none")
+    say("group \x1b]0;owned\x07")
+    note("group \x9b31m")
+    complain(["group \r\nhint: run this"], "\x1b[31mthat")
+
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["group          state", "evil\\n\\x1b[2J  empty", "group \\x1b]0;owned\\x07"]
+    assert err.splitlines() == ["group \\x9b31m", "error: group \\r\\nhint: run this", "hint: \\x1b[31mthat"]
 
 
 def test_the_same_rows_are_json_objects(capsys: pytest.CaptureFixture[str]) -> None:
-    show_rows(OutputFormat.JSON, ("topic", "isr"), [("orders", [1, 2])])
+    show_rows(OutputFormat.JSON, ("topic", "isr"), [("orders", [1, 2])], empty="none")
 
     assert json.loads(capsys.readouterr().out) == [{"topic": "orders", "isr": [1, 2]}]
 
 
-def test_no_rows_are_a_heading_or_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
-    show_rows(OutputFormat.TABLE, ("topic",), [])
-    show_rows(OutputFormat.JSON, ("topic",), [])
+def test_no_rows_are_a_sentence_or_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(OutputFormat.TABLE, ("topic",), [], empty="there are no topics")
+    show_rows(OutputFormat.JSON, ("topic",), [], empty="there are no topics")
 
-    assert capsys.readouterr().out.splitlines() == ["topic", "[]"]
+    assert capsys.readouterr() == ("[]\n", "there are no topics\n")
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "shown"), [(1, "batch", "1 batch"), (0, "batch", "0 batches"), (2_000, "member", "2,000 members")]
+)
+def test_counts_agree_with_their_nouns(count: int, noun: str, shown: str) -> None:
+    assert counted(count, noun) == shown
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

@@ -95,3 +95,17 @@ def test_a_person_gets_text_and_not_json(out: io.StringIO) -> None:
 def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'loud' is not one of debug, info, warning, error"):
         configure(level="loud")
+
+
+def test_names_that_clients_choose_do_not_steer_the_terminal(out: io.StringIO) -> None:
+    configure(style=LogStyle.CONSOLE, stream=out)
+
+    logger("group").warning("member_left", group="\x1b[2J\x9b", member=("a\x1b",))
+    try:
+        raise ValueError("bad \x1b]0;owned\x07")
+    except ValueError:
+        logger("group").exception("failed")
+
+    assert "\\x1b[2J\\x9b" in out.getvalue()
+    assert "bad \\x1b]0;owned\\x07" in out.getvalue()
+    assert not {"\x1b", "\x9b", "\x07"} & set(out.getvalue())
