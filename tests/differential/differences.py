@@ -235,6 +235,26 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="Attributes that are not a client's are refused",
+        reason="Kafka stores a client's batch with the delete horizon or attributes that have no meaning yet, and one "
+        "that is transactional without a producer id. Compaction would take the first for its own mark, a later broker "
+        "would give the second a meaning that the client did not intend, and the third belongs to no transaction. "
+        "Replicas and stored logs keep what their leader took.",
+        places=tuple(
+            place
+            for scenario in (
+                "produce/unused_attribute_bits",
+                "produce/attributes_that_are_not_a_clients",
+                "transactions_records/write_a_transactional_batch_without_a_producer",
+            )
+            for place in (
+                Place(scenario=scenario, field="*.responses[*].error_code", kafka="none", penstock="invalid_record"),
+                Place(scenario=scenario, field="*.responses[*].base_offset", kafka=0, penstock=-1),
+                Place(scenario=scenario, field="*log.*"),
+            )
+        ),
+    ),
+    Difference(
         title="What Kafka never answers is answered",
         reason="Null records, and AlterConfigs that names a resource twice, leave a Kafka client waiting for ever.",
         places=(

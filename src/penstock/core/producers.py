@@ -125,6 +125,8 @@ class ProducerTable:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
+            if epoch < NO_EPOCH:
+                raise InvalidProducerEpoch(f"Epoch of producer {producer_id} is {epoch}, which no coordinator gives")
             return None
         if epoch == entry.epoch:
             batches = entry.batches

@@ -10,7 +10,8 @@ from typing import NamedTuple
 MAGIC = 2
 """The only format that is stored; 0 and 1 are the message sets of old producers."""
 
-HEADER = Struct(">qiibIhiqqqhii")
+HEADER = Struct(">qiibIHiqqqhii")
+"""Attributes are a set of bits and therefore unsigned: a comparison must not take the highest for a sign."""
 HEADER_BYTES = 61
 """The whole header; the records begin here."""
 
@@ -38,6 +39,8 @@ LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
+CLIENT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG
+"""Bits that a producer may set. Control and delete horizon are the broker's; the others have no meaning yet."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -109,4 +112,5 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
+        """Whether an idempotent producer wrote it. Every negative id is none, as in Kafka."""
+        return self.producer_id >= 0

@@ -15,6 +15,7 @@ from fastcrc.crc32 import iscsi as crc32c
 from penstock.config.log import TopicConfig
 from penstock.model.batch import (
     ATTRIBUTES_AT,
+    CLIENT_ATTRIBUTES,
     CODEC_MASK,
     CONTROL_FLAG,
     CRC_AT,
@@ -26,6 +27,7 @@ from penstock.model.batch import (
     NO_TIMESTAMP,
     PREFIX,
     PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
 )
 from penstock.model.errors import BrokerError
@@ -57,6 +59,7 @@ LIGHT_RECORDS_BYTES_MAX = 1024 * 1024
 RECORD_ERRORS_MAX = 1000
 """Faulty records named one by one in an answer."""
 
+TIMESTAMP_MAX = 2**63 - 1
 ZSTD_FROM_VERSION = 7
 """The first Produce version whose consumers all know zstd."""
 
@@ -205,13 +208,23 @@ def check_client_header(header: BatchHeader, tp: TopicPartition) -> None:
         raise InvalidRecord(
             f"Inconsistent batch offset range [0, {last}] and count of records {count} in topic partition {tp}"
         )
-    if header.attributes & CONTROL_FLAG:
-        raise InvalidRecord(f"Clients are not allowed to write control records in topic partition {tp}")
+    check_client_attributes(header, tp)
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(
             f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id} "
             f"in topic partition {tp}"
         )
+
+
+def check_client_attributes(header: BatchHeader, tp: TopicPartition) -> None:
+    """Reject attributes that only a broker sets, that have no meaning yet, or that need a producer id."""
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidRecord(f"Clients are not allowed to write control records in topic partition {tp}")
+    foreign = header.attributes & ~CLIENT_ATTRIBUTES
+    if foreign:
+        raise InvalidRecord(f"Clients are not allowed to set the attributes {foreign:#06x} in topic partition {tp}")
+    if header.attributes & TRANSACTIONAL_FLAG and not header.has_producer:
+        raise InvalidRecord(f"A transactional batch has no producer id in topic partition {tp}")
 
 
 def screen(
@@ -297,6 +310,8 @@ def check_records(
         least = greatest = header.max_timestamp
     else:
         least, greatest = header.base_timestamp + delta_min, header.base_timestamp + delta_max
+        if greatest > TIMESTAMP_MAX and not rules.log_append_time:
+            raise InvalidTimestamp(f"Timestamp {greatest} is more than a timestamp can be in topic partition {tp}")
     if dated or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
         times = columns(body, start, header)[2]
         stamps = [header.max_timestamp if dated else header.base_timestamp + delta for delta in times]

@@ -262,7 +262,10 @@ class RecordBatchBuilder:
 
 def _sealed(header: BatchHeader, body: Buffer) -> bytearray:
     """A batch of this header and these records, with its length and checksum put in."""
-    batch = bytearray(HEADER.pack(*header))
+    try:
+        batch = bytearray(HEADER.pack(*header))
+    except StructError as error:
+        raise Malformed(f"{header} is not a header: {error}") from error
     batch += body
     _LENGTH.pack_into(batch, LENGTH_AT, len(batch) - PREFIX_BYTES)
     _CRC.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
@@ -343,8 +346,12 @@ def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_m
     """The kept records with their times counted from the horizon, which takes the base timestamp's place."""
     builder = RecordBatchBuilder(base_offset=header.base_offset, base_timestamp_ms=horizon_ms)
     for record, wanted in zip(decode_records(batch, limit_bytes), keep, strict=True):
-        if wanted:
+        if not wanted:
+            continue
+        try:
             builder.add(record.timestamp_ms, record.key, record.value, record.headers, record.offset)
+        except OverflowError as error:
+            raise Malformed(f"the time {record.timestamp_ms} of record {record.offset}: {error}") from error
     return builder.build(
         compression=header.codec,
         attributes=header.attributes | DELETE_HORIZON_FLAG,

@@ -137,6 +137,12 @@ def fields_that_do_not_fit(run: Run) -> None:
     look(run, topic)
 
 
+def first_epoch_negative(run: Run) -> None:
+    topic, pid = run.topic(), producer(run)
+    send(run, "minus five", topic, pid, 0, epoch=-5)
+    look(run, topic)
+
+
 def acks_one_is_as_good(run: Run) -> None:
     topic, pid = run.topic(), producer(run)
     records = batch(b"x", producer_id=pid, producer_epoch=0, base_sequence=0)
@@ -170,6 +176,7 @@ SCENARIOS = scenarios(
         two_batches_in_one_partition,
         each_partition_counts_by_itself,
         fields_that_do_not_fit,
+        first_epoch_negative,
         acks_one_is_as_good,
         compressed_duplicate,
     ),

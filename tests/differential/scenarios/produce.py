@@ -6,6 +6,7 @@ import time
 
 from differential.batches import (
     CONTROL,
+    DELETE_HORIZON,
     GZIP,
     LOG_APPEND_TIME,
     LZ4,
@@ -253,6 +254,13 @@ def unused_attribute_bits(run: Run) -> None:
     refused(run, batch(b"a", attributes=0x0100))
 
 
+def attributes_that_are_not_a_clients(run: Run) -> None:
+    for name, attributes in (("delete horizon", DELETE_HORIZON), ("bit 7", 0x80), ("bit 15", -0x8000)):
+        topic = run.topic(name.replace(" ", "-"))
+        run.ask(name, produce_body(topic, batch(b"a", attributes=attributes)))
+        look(run, topic, f"{name} log")
+
+
 def log_append_time_claimed_by_the_client(run: Run) -> None:
     refused(run, batch(b"a", attributes=LOG_APPEND_TIME))
 
@@ -464,6 +472,7 @@ SCENARIOS = (
             control_batch_from_a_client,
             transactional_batch_without_transaction,
             unused_attribute_bits,
+            attributes_that_are_not_a_clients,
             log_append_time_claimed_by_the_client,
             record_attributes_not_zero,
             record_longer_than_its_batch,

@@ -92,6 +92,14 @@ def write_batches_that_do_not_fit(run: Run) -> None:
     look(run, topic)
 
 
+def write_a_transactional_batch_without_a_producer(run: Run) -> None:
+    who, topic = transactor(run), ledger(run)
+    who.add(topic)
+    plain = batch(b"a", attributes=TRANSACTIONAL)
+    run.ask("answer", produce_body(topic, plain) | {"transactional_id": who.name})
+    look(run, topic)
+
+
 def write_outside_while_open(run: Run) -> None:
     """Records without a transaction wait behind the open one; so do those of others."""
     who, other, topic = transactor(run, "x"), transactor(run, "y"), ledger(run)
@@ -173,6 +181,7 @@ PRODUCE = (
     write_by_others,
     write_after_the_end,
     write_batches_that_do_not_fit,
+    write_a_transactional_batch_without_a_producer,
     write_outside_while_open,
     plain_batch_of_a_producer_in_a_transaction,
     sequences_of_transactions,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from penstock.model.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, RECORD_COUNT_AT, BatchHeader
+from penstock.model.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, HEADER_BYTES, RECORD_COUNT_AT, BatchHeader
 from penstock.wire.compression import UnsupportedCompression
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_columns import decode_columns
@@ -254,6 +254,15 @@ def test_a_record_count_that_does_not_fit_is_malformed(count: int) -> None:
     for read in (check_records, decode_records, batch_keys, decode_columns):
         with pytest.raises(Malformed):
             read(batch)
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
+def test_a_record_whose_time_no_header_can_hold_is_malformed(horizon_ms: int | None) -> None:
+    """Compaction may meet one: a compressed batch was stored unopened."""
+    batch = build_batch([Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS + 10, b"l", None)], compression=1)
+    struct.pack_into(">q", batch, BASE_TIMESTAMP_AT, 2**63 - 1)
+    with pytest.raises(Malformed):
+        filter_batch(batch, [False, True], delete_horizon_ms=horizon_ms)
 
 
 def test_a_codec_that_does_not_exist_is_not_decompressed() -> None:

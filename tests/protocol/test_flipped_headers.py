@@ -1,0 +1,241 @@
+"""Batches with any bit of their header flipped: refused, or read back by librdkafka, kafka-python and aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonPartition
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
+
+from protocol.batches import CHECKED_FROM, FIELDS, GZIP, HEADER_BYTES, NO_COMPRESSION, batch, broken, reseal
+from protocol.batches import field as header_field
+from protocol.raw import INVALID_RECORD, NONE, Wire, produce_request
+from protocol.topics import fresh_name, wait_until
+from protocol.under_test import about_penstock
+
+SECONDS_MAX = 60.0
+END = b"end"
+"""The value of a good record after all others."""
+
+TRANSACTIONAL = 0x10
+ATTRIBUTES_FROM = FIELDS["attributes"][0] * 8
+CODEC_BITS = range(ATTRIBUTES_FROM + 13, ATTRIBUTES_FROM + 16)
+BROKERS_BITS = range(ATTRIBUTES_FROM, ATTRIBUTES_FROM + 11)
+"""Attributes 15 to 5: unknown ones, the delete horizon and control."""
+
+HEAVY_BYTES = 70_000
+"""A value that makes a compressed batch so large that the broker validates it off its event loop."""
+
+TRANSACTION_MS = 600_000
+PRODUCE_ADDS = 12
+"""The first version of Produce that adds partitions to transactions."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """A kind of batch and of topic, which together choose how the broker validates it."""
+
+    name: str
+    configs: dict[str, str] = field(default_factory=dict)
+    compression: int = NO_COMPRESSION
+    producer: bool = False
+    padding_bytes: int = 0
+    trusting: bool = False
+    """Whether penstock stores a compressed batch unopened (docs/differences.md): readers find a wrong codec."""
+
+    def configs_here(self) -> dict[str, str]:
+        return self.configs if about_penstock() else {k: v for k, v in self.configs.items() if k != "compressed_check"}
+
+    def values(self, bit: int) -> list[bytes]:
+        padding = random.Random(bit).randbytes(self.padding_bytes)
+        return [f"{bit}-one".encode() + padding, f"{bit}-two".encode(), f"{bit}-three".encode()]
+
+
+PATHS = [
+    Path("plain", trusting=True),
+    Path("gzip, trusting", compression=GZIP, trusting=True),
+    Path("gzip, records checked", {"compressed_check": "records"}, compression=GZIP),
+    Path("log append time", {"message_timestamp_type": "LogAppendTime"}),
+    Path("log append time, gzip", {"message_timestamp_type": "LogAppendTime"}, compression=GZIP),
+    Path("recompressed", {"compression_type": "zstd"}),
+    Path("idempotent", producer=True, trusting=True),
+    Path("off the loop", {"compressed_check": "records"}, compression=GZIP, padding_bytes=HEAVY_BYTES),
+]
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    """The batch with one bit of its header flipped, and the checksum that goes with it where it is covered."""
+    out = bytearray(data)
+    out[bit // 8] ^= 0x80 >> bit % 8
+    if bit >= CHECKED_FROM * 8:
+        reseal(out)
+    return bytes(out)
+
+
+def keyed(values: list[bytes], **kinds: Any) -> bytes:
+    return batch([(b"k", value) for value in values], **kinds)
+
+
+def by_librdkafka(broker: Any, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": fresh_name("reader"),
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+
+    def read() -> bool:
+        for message in consumer.consume(500, 0.2):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found.append(message.value())
+        return END in found[-1:]
+
+    try:
+        wait_until(read, what=f"the end of {topic}", seconds_max=SECONDS_MAX)
+    finally:
+        consumer.close()
+    return found
+
+
+def by_kafka_python(broker: Any, topic: str) -> list[bytes]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
+    )
+    consumer.assign([PythonPartition(topic, 0)])
+    consumer.seek_to_beginning()
+    found: list[bytes] = []
+
+    def read() -> bool:
+        for records in consumer.poll(timeout_ms=200).values():
+            found.extend(record.value for record in records)
+        return END in found[-1:]
+
+    try:
+        wait_until(read, what=f"the end of {topic}", seconds_max=SECONDS_MAX)
+    finally:
+        consumer.close()
+    return found
+
+
+def by_aiokafka(broker: Any, topic: str) -> list[bytes]:
+    async def read() -> list[bytes]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
+        )
+        await consumer.start()
+        found: list[bytes] = []
+        try:
+            consumer.assign([AioPartition(topic, 0)])
+            await consumer.seek_to_beginning()
+            while END not in found[-1:]:
+                found.append((await consumer.getone()).value)
+        finally:
+            await consumer.stop()
+        return found
+
+    return asyncio.run(asyncio.wait_for(read(), SECONDS_MAX))
+
+
+def assert_all_read(broker: Any, topic: str, sent: list[bytes]) -> None:
+    for read in (by_librdkafka, by_kafka_python, by_aiokafka):
+        assert read(broker, topic) == [*sent, END], read.__name__
+
+
+def accepted_bits(path: Path, produce: Callable[[bytes], int], make: Callable[[int], bytes]) -> list[int]:
+    """Send a batch for every bit of the header; those that were stored. Codecs that nobody checks are left out."""
+    accepted: list[int] = []
+    for bit in range(HEADER_BYTES * 8):
+        if path.trusting and bit in CODEC_BITS:
+            continue
+        code = produce(flipped(make(bit), bit))
+        if code == NONE:
+            accepted.append(bit)
+        if about_penstock() and bit in BROKERS_BITS:
+            assert code == INVALID_RECORD, f"attribute {BROKERS_BITS.stop - bit + 4}"
+    return accepted
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_what_is_stored_of_flipped_headers_is_read_by_every_client(
+    broker: Any, wire: Wire, make_topic: Any, path: Path
+) -> None:
+    topic = make_topic(**path.configs_here())
+
+    def make(bit: int) -> bytes:
+        # Ids far apart: no flipped bit makes one of another.
+        producer = (random.Random(bit).getrandbits(62), 0, 0) if path.producer else (-1, -1, -1)
+        return keyed(path.values(bit), compression=path.compression, producer=producer)
+
+    accepted = accepted_bits(path, lambda data: wire.produce(topic, data).error_code, make)
+    assert wire.produce(topic, keyed([END])).error_code == NONE
+
+    assert_all_read(broker, topic, [value for bit in accepted for value in path.values(bit)])
+
+
+def test_what_is_stored_of_flipped_headers_in_a_transaction_is_read_by_every_client(
+    broker: Any, wire: Wire, make_topic: Any
+) -> None:
+    topic, name, path = make_topic(), fresh_name("t"), Path("transactional")
+    producer_id, epoch = initialised(wire, name)
+    stored = 0
+
+    def make(bit: int) -> bytes:
+        good = keyed(path.values(bit), producer=(producer_id, epoch, 3 * stored))
+        return broken(good, attributes=TRANSACTIONAL)
+
+    def produce(data: bytes) -> int:
+        nonlocal stored
+        request = produce_request(topic, data, version=PRODUCE_ADDS)
+        request.transactional_id = name
+        [[answered]] = [response.partition_responses for response in wire.ask(request).responses]
+        # Without a producer of its transaction (an id that is negative), Kafka counts no sequence.
+        of_producer = len(data) >= HEADER_BYTES and header_field(data, "producer_id") == producer_id
+        stored += answered.error_code == NONE and of_producer
+        return int(answered.error_code)
+
+    accepted = accepted_bits(path, produce, make)
+    ended = wire.ask(
+        EndTxnRequest(version=4, transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=True)
+    )
+    assert ended.error_code == NONE
+    assert wire.produce(topic, keyed([END])).error_code == NONE
+
+    assert_all_read(broker, topic, [value for bit in accepted for value in path.values(bit)])
+
+
+def initialised(wire: Wire, name: str) -> tuple[int, int]:
+    """Producer id and epoch of a transactional id; its coordinator may need a moment."""
+    answers: list[Any] = []
+
+    def given() -> bool:
+        wire.ask(FindCoordinatorRequest(version=3, key=name, key_type=1))
+        answers.append(
+            wire.ask(
+                InitProducerIdRequest(
+                    version=4,
+                    transactional_id=name,
+                    transaction_timeout_ms=TRANSACTION_MS,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                )
+            )
+        )
+        return answers[-1].error_code == NONE
+
+    wait_until(given, what="a producer id", seconds_max=SECONDS_MAX)
+    return answers[-1].producer_id, answers[-1].producer_epoch
