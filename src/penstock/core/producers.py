@@ -7,6 +7,7 @@ The table is a function of the log: `record` and `record_marker` also replay it,
 """
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from penstock.model.generated_errors import (
@@ -96,14 +97,18 @@ class ProducerEntry:
 class ProducerTable:
     """The producers of one partition."""
 
-    __slots__ = ("_decided", "_entries", "_open", "first_unstable")
+    __slots__ = ("_committed_to", "_decided", "_entries", "_open", "first_unstable")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}
         """First offset of each open transaction -> producer id, in order of offset."""
-        self._decided: dict[int, int] = {}
-        """First offset -> marker's offset, of transactions whose marker is not yet below the high watermark."""
+        self._decided: list[tuple[int, int]] = []
+        """Heap of first offset and marker's offset, of transactions whose marker the high watermark has to pass.
+
+        One that it has passed leaves when it comes to the top, so that none is looked for."""
+        self._committed_to = 0
+        """The high watermark, as `advance` was last given it."""
         self.first_unstable: int | None = None
         """Where the oldest transaction begins that readers of committed data must not pass."""
 
@@ -260,25 +265,27 @@ class ProducerTable:
             return None
         entry.txn_first_offset = NO_OFFSET
         del self._open[first]
-        self._decided[first] = offset
+        if offset >= self._committed_to:
+            heappush(self._decided, (first, offset))
         last_stable = next(iter(self._open), offset + 1)
         self._find_first_unstable()
         return CompletedTxn(producer_id, first, offset, aborted, last_stable)
 
     def advance(self, high_watermark: int) -> None:
         """Transactions whose markers are below the high watermark stop holding readers back."""
-        decided = self._decided
-        if decided:
-            for first in [first for first, marker in decided.items() if marker < high_watermark]:
-                del decided[first]
-            self._find_first_unstable()
+        if high_watermark > self._committed_to:
+            self._committed_to = high_watermark
+            if self._decided:
+                self._find_first_unstable()
 
     def _find_first_unstable(self) -> None:
         """Open transactions begin in order of offset, so the first key is the least; decided ones end in any order."""
         first = next(iter(self._open), None)
-        if self._decided:
-            least = min(self._decided)
-            first = least if first is None else min(first, least)
+        decided = self._decided
+        while decided and decided[0][1] < self._committed_to:
+            heappop(decided)
+        if decided and (first is None or decided[0][0] < first):
+            first = decided[0][0]
         self.first_unstable = first
 
     def expire(self, now_ms: int, idle_ms_max: int) -> int:
@@ -314,6 +321,7 @@ class ProducerTable:
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
+        self._committed_to = 0
         self.first_unstable = None
 
 

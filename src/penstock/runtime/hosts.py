@@ -197,11 +197,12 @@ class Hosts:
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
-        return self._settle_replay(log, lambda: self._replay(log.view()))
+        return self._settle_replay(log, lambda: self._replay(log.view(), log.high_watermark))
 
-    def _replay(self, view: LogView) -> Replayed:
+    def _replay(self, view: LogView, high_watermark: int) -> Replayed:
         """Read the producers of a log. In any thread."""
-        return replay_producers(view, self._clock.now_ms(), self._config.producer_id_expiration_ms)
+        now_ms, idle_ms_max = self._clock.now_ms(), self._config.producer_id_expiration_ms
+        return replay_producers(view, high_watermark, now_ms, idle_ms_max)
 
     def _settle_replay(self, log: Log, replay: Callable[[], Replayed]) -> Replayed:
         """The result of a replay, tried once more after a repair of the log where it met damage.
@@ -214,7 +215,7 @@ class Hosts:
             except BadBatch as damage:
                 self._log.warning("log_repair", partition=str(log.tp), reason=str(damage))
                 log.repair()
-                found = self._replay(log.view())
+                found = self._replay(log.view(), log.high_watermark)
         except OSError as error:
             raise log.directory.failed(error, f"reading the producers of {log.tp}") from error
         except Exception as error:
@@ -237,7 +238,8 @@ class Hosts:
         for topic in topics:
             self._adopt(topic, created=whole)
         logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
-        for log, work in [(log, self._threads.submit(self._replay, log.view())) for log in logs]:
+        replays = [(log, self._threads.submit(self._replay, log.view(), log.high_watermark)) for log in logs]
+        for log, work in replays:
             # What is wrong with a log or its disk has been told, and whoever asks for the partition hears it again.
             with suppress(KafkaStorageError):
                 self._replayed[log.tp] = self._settle_replay(log, work.result)

@@ -6,11 +6,12 @@ The same batches say which transactions were aborted, so the index of those is p
 from typing import NamedTuple
 
 from penstock.core.producers import ProducerTable, seen_at_load
-from penstock.model.batch import BatchHeader
 from penstock.storage import producer_snapshot, txn_mending
 from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
 from penstock.storage.txn_mending import Aborts
 from penstock.storage.view import LogView
+from penstock.storage.walk import BatchAt
+from penstock.wire.compression import UnsupportedCompression
 from penstock.wire.primitives import Malformed
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
@@ -26,7 +27,7 @@ class Replayed(NamedTuple):
 
 
 class Replay:
-    """A producer table on its way through a log, and the aborts it has met."""
+    """A producer table on its way through a log, and the aborts it has met. Reads each batch once."""
 
     def __init__(self, view: LogView, now_ms: int, idle_ms_max: int) -> None:
         self._view = view
@@ -37,14 +38,15 @@ class Replay:
 
     def run(self, start: int) -> None:
         if start < self._view.log_end:
-            for batch in self._view.walk_from(start, bodies=False):
+            for batch in self._view.walk_from(start, bodies=False, control_bodies=True):
                 if batch.header.producer_id >= 0:
-                    self._replay(batch.header)
+                    self._replay(batch)
 
-    def _replay(self, header: BatchHeader) -> None:
+    def _replay(self, batch: BatchAt) -> None:
+        header = batch.header
         seen_ms = seen_at_load(header.max_timestamp, self._now_ms, self._idle_ms_max)
         if header.is_control:
-            self._replay_marker(header, seen_ms)
+            self._replay_marker(batch, seen_ms)
             return
         self.table.record(
             header.producer_id,
@@ -57,14 +59,14 @@ class Replay:
             seen_ms,
         )
 
-    def _replay_marker(self, header: BatchHeader, seen_ms: int) -> None:
+    def _replay_marker(self, batch: BatchAt, seen_ms: int) -> None:
         """What ended it is in the record itself; compaction may have emptied the batch, and the end stands."""
-        whole = next(self._view.walk_from(header.base_offset, bodies=True), None)
+        header = batch.header
         aborted, coordinator_epoch = False, -1
-        if whole is not None and whole.header.record_count > 0:
+        if header.record_count > 0:
             try:
-                kind, coordinator_epoch = parse_marker(decode_records(whole.data)[0])
-            except Malformed:
+                kind, coordinator_epoch = parse_marker(decode_records(batch.data)[0])
+            except (Malformed, UnsupportedCompression):
                 return
             aborted = kind == ABORT_MARKER
         completed = self.table.record_marker(
@@ -81,17 +83,21 @@ class Replay:
             self.aborts[header.base_offset] = header.producer_id, entry
 
 
-def replay_producers(view: LogView, now_ms: int, idle_ms_max: int) -> Replayed:
-    """The table as of the view's end. May read much."""
+def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_max: int) -> Replayed:
+    """The table as of the view's end. May read much.
+
+    A transaction stays undecided for readers until the high watermark has passed its marker: beyond that, another
+    leader may yet cut the marker off.
+    """
     replay = Replay(view, now_ms, idle_ms_max)
     found = producer_snapshot.load_latest(view.disk, view.path, view.log_start, view.log_end)
     start = view.log_start
     if found is not None:
         start, entries = found
         replay.table.load(entries, now_ms, idle_ms_max)
+    replay.table.advance(high_watermark)
     replay.run(start)
     mended = mend_aborted(view, start, replay)
-    replay.table.advance(view.log_end)
     replay.table.expire(now_ms, idle_ms_max)
     return Replayed(replay.table, start if found is not None else -1, mended)
 

@@ -98,7 +98,7 @@ class ServedPartition:
         """An append that ends here or beyond asks for a flush."""
         log.producers = producers.snapshot
         self.configure(config, rules)
-        state.stabilise(producers.first_unstable)
+        self._stabilise()
 
     # Commitment
 

@@ -249,16 +249,18 @@ class Recovery:
             margin = PROCESS_CRASH_RESCAN_BYTES if stop is Stop.PROCESS_CRASH else 0
             offsets = OffsetIndex.load(read_or_empty(self.disk, index_path))
             times = TimeIndex.load(read_or_empty(self.disk, f"{self.path}/{offset_name(base, TIME_INDEX)}"))
-            last_position = offsets.positions[-1] if len(offsets) else -1
+            positions = offsets.positions[:]
+            last_position = positions[-1] if positions else -1
             last_offset = times.offsets[-1] if len(times) else -1
             if offsets.is_sound() and times.is_sound() and scan.resume(file, stat.size - margin, offsets, times):
                 start = scan.size
                 scan.run(file, stat.size, self.interval, verify=stop is not Stop.CLEAN, gap_max=self.gap_max)
                 if scan.bad is None or scan.size > start:
-                    # What a crash left out of the indexes makes them sparser, not wrong.
+                    # What a crash left out of the indexes is saved now: without it every later search is longer.
                     right = last_position < stat.size and base + last_offset < scan.next_offset and scan.bad is None
+                    complete = stop is Stop.CLEAN or scan.offsets.positions == positions
                     needless = stop is Stop.PROCESS_CRASH and not len(scan.offsets)
-                    scan.indexed = right and (needless or self.disk.exists(index_path))
+                    scan.indexed = right and (needless or (complete and self.disk.exists(index_path)))
                     return scan, stat
             scan = SegmentScan(base)
         scan.run(file, stat.size, self.interval, verify=True, gap_max=self.gap_max)

@@ -67,8 +67,8 @@ class LogView:
         position = OffsetIndexFile(index, index.size()).floor(offset - segment.base, wait=True)
         return position if position < segment.size else 0
 
-    def walk_from(self, offset: int, *, bodies: bool) -> Iterator[BatchAt]:
-        """Batches from the one that holds an offset to the end."""
+    def walk_from(self, offset: int, *, bodies: bool, control_bodies: bool = False) -> Iterator[BatchAt]:
+        """Batches from the one that holds an offset to the end, read whole as `walk` does."""
         for at, segment in enumerate(self.segments):
             if at + 1 < len(self.segments) and self.segments[at + 1].base <= offset:
                 continue
@@ -76,7 +76,9 @@ class LogView:
             if file is None:
                 continue
             start = self.floor(segment, offset) if offset > segment.base else 0
-            for batch in walk(file, start, segment.size, offset_min=segment.base, bodies=bodies):
+            for batch in walk(
+                file, start, segment.size, offset_min=segment.base, bodies=bodies, control_bodies=control_bodies
+            ):
                 if batch.header.last_offset >= offset:
                     yield batch
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from penstock.model.batch import ATTRIBUTES_AT, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
+from penstock.model.batch import ATTRIBUTES_AT, CONTROL_FLAG, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.storage.disk import DiskFile
 from penstock.storage.offset_index import WouldBlock
@@ -63,12 +63,19 @@ def fault_of(header: BatchHeader, position: int, end: int, offset_min: int, offs
 
 
 def walk(
-    file: DiskFile, position: int, end: int, *, offset_min: int, bodies: bool, gap_max: int = GAP_MAX
+    file: DiskFile,
+    position: int,
+    end: int,
+    *,
+    offset_min: int,
+    bodies: bool,
+    control_bodies: bool = False,
+    gap_max: int = GAP_MAX,
 ) -> Iterator[BatchAt]:
     """Every batch from `position` to `end`, which must both be where a batch starts or ends.
 
-    With `bodies` each batch is read whole and its checksum verified; without, bodies are skipped where that saves
-    reading. At most `gap_max` offsets are missing before each batch.
+    With `bodies` each batch is read whole and its checksum verified, with `control_bodies` each control batch; other
+    bodies are skipped where that saves reading. At most `gap_max` offsets are missing before each batch.
     """
     window = memoryview(b"")
     start = position
@@ -83,7 +90,7 @@ def walk(
         if fault is not None:
             raise BadBatch(position, offset_min, fault)
         size = header.length + PREFIX_BYTES
-        if bodies:
+        if bodies or (control_bodies and header.attributes & CONTROL_FLAG):
             if at + size > len(window):
                 wanted = min(max(WINDOW_BYTES, size), end - position)
                 window, start, at = memoryview(file.pread(wanted, position)), position, 0

@@ -144,7 +144,7 @@ class MemFile:
     def pread(self, size: int, position: int) -> bytes:
         self._disk.before("pread", self._path)
         self._inode.cold.difference_update(range(position // PAGE_BYTES, (position + size) // PAGE_BYTES + 1))
-        return bytes(self._inode.data[position : position + size])
+        return self._disk.counted(bytes(self._inode.data[position : position + size]))
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
         if self._inode.cold.intersection(range(position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES + 1)):
@@ -187,7 +187,7 @@ class MemLock:
 class MemDisk:
     """A file system in memory.
 
-    Each operation that changes something counts; `cut_power_at` stops before one of them.
+    Each operation that changes something counts; `cut_power_at` stops before one of them. So does each that reads.
     """
 
     def __init__(self, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -195,6 +195,8 @@ class MemDisk:
         self.read_only = False
         self.faults: list[Fault] = []
         self.operations = 0
+        self.reads = 0
+        self.bytes_read = 0
         self.cut_power_at: int | None = None
         self.now_ms = 0
         """What files say when they were modified."""
@@ -242,6 +244,12 @@ class MemDisk:
             if fault.operation == operation and fault.path_part in path and fault.times:
                 fault.times -= 1
                 raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def counted(self, read: bytes) -> bytes:
+        """Count what was read, and give it."""
+        self.reads += 1
+        self.bytes_read += len(read)
+        return read
 
     def room(self) -> int:
         return self.capacity_bytes - self.used_bytes()
@@ -298,7 +306,7 @@ class MemDisk:
 
     def read_file(self, path: str) -> bytes:
         self.before("pread", path)
-        return bytes(self._inode(path).data)
+        return self.counted(bytes(self._inode(path).data))
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         file = self.open(path, create=True)

@@ -369,3 +369,27 @@ class Transactions(RuleBasedStateMachine):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class Counted(int):
+    """An offset that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return super().__lt__(other)
+
+
+def test_transactions_ahead_of_the_high_watermark_do_not_make_each_other_slower() -> None:
+    """A replay after a crash may meet thousands whose markers are beyond the last checkpoint."""
+    table = ProducerTable()
+    count = 4096
+
+    for at in range(count):
+        table.record(at, 0, 0, 0, True, Counted(2 * at), 0, 0)
+        table.record_marker(at, 0, 0, Counted(2 * at + 1), True, 0, 0)
+    table.advance(2 * count)
+
+    assert table.first_unstable is None
+    assert Counted.compared < 40 * count, "a few per transaction and per halving of their number"

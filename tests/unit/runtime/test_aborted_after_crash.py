@@ -36,10 +36,10 @@ SEGMENT_BYTES = 600
 class Writers:
     """Producers that write to one partition in transactions, as long as its broker lives."""
 
-    def __init__(self, *, disk: MemDisk | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, *, disk: MemDisk | None = None, segment_bytes: int = SEGMENT_BYTES, sequence: int = 0) -> None:
         self.rig = Rig(topic(configs={"internal.segment.bytes": str(segment_bytes)}), disk=disk)
         self.host = self.rig.host()
-        self._sequences = dict.fromkeys(PRODUCERS, -1)
+        self._sequences = dict.fromkeys(PRODUCERS, sequence - 1)
 
     def write(self, producer_id: int) -> None:
         builder = RecordBatchBuilder()
