@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
+from penstock.cluster.deletions import Deletions
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store import MetadataStore
 from penstock.config.broker import BrokerConfig
 from penstock.core.fetch_session import FetchSessions
 from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Chance, Clock
+from penstock.model.ids import TopicId
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import Logger
 from penstock.runtime.coordinators import GroupCoordinators
@@ -70,12 +73,14 @@ class Parts:
     markers: MarkerLog
     producer_ids: ProducerIds
     internal_topics: InternalTopics
+    deletions: Deletions
 
     def begin(self) -> None:
         """Host what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
         ground = self.ground
         self.hosts.start(ground.catalog.image.topics.values())
         ground.catalog.listen(self.hosts.apply)
+        ground.catalog.listen(self.deletions.follow)
         self.groups.start()
         self.transactions.start()
         ground.catalog.listen(self.groups.follow)
@@ -91,7 +96,13 @@ class Parts:
         self.loop.call_soon(self.transactions.let_go)
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self.maintenance.run(), self.moving.run(), self.groups.run(), self.transactions.run()
+        return (
+            self.maintenance.run(),
+            self.moving.run(),
+            self.groups.run(),
+            self.transactions.run(),
+            self.deletions.run(),
+        )
 
     def close(self) -> None:
         self.transactions.close()
@@ -100,7 +111,7 @@ class Parts:
         self.hosts.close()
 
 
-def make_parts(ground: Ground, controller: Controller) -> Parts:
+def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) -> Parts:
     """Make every part in the order in which they need each other; none of them does anything yet."""
     loop = asyncio.get_running_loop()
     timers = Timers(loop)
@@ -125,6 +136,7 @@ def make_parts(ground: Ground, controller: Controller) -> Parts:
         markers=markers,
         producer_ids=producer_ids,
         internal_topics=InternalTopics(controller=controller, config=ground.settings),
+        deletions=make_deletions(ground, loop, metadata),
     )
 
 
@@ -139,6 +151,23 @@ def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, flushes: GroupCo
         flushes=flushes,
         threads=ground.threads,
         log=ground.log.bind(part="runtime"),
+        is_deleted=ground.catalog.image.deletions.__contains__,
+    )
+
+
+def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: MetadataStore) -> Deletions:
+    async def gone(topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
+        found = ground.logs.deleted_for_good(topic_ids)
+        if found:
+            await loop.run_in_executor(ground.threads, ground.logs.sync_names)
+        return found
+
+    return Deletions(
+        store=metadata,
+        image=ground.catalog.image,
+        broker_id=ground.settings().broker_id,
+        gone=gone,
+        log=ground.log.bind(part="deletions"),
     )
 
 

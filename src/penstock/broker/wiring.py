@@ -20,7 +20,7 @@ from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, found, register, take_office
-from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.image import ImageDelta
@@ -91,10 +91,13 @@ class Broker:
         listeners = self._bind()
         home = Path(self._config.data_directories[0])
         home.mkdir(parents=True, exist_ok=True)
+        if not (home / FILE_NAME).exists():
+            # Before anything is stored: a start that is refused leaves no trace.
+            self._new_cluster_id()
         metadata = await EmbeddedStore.open(home)
         try:
             await self._join(metadata, listeners)
-            await self._run(listeners, stop)
+            await self._run(metadata, listeners, stop)
         finally:
             self._ground.catalog.close()
             await metadata.close()
@@ -149,7 +152,7 @@ class Broker:
     async def _join(self, metadata: EmbeddedStore, listeners: list[Listener]) -> None:
         """Make or find the cluster, take in its metadata, and open the logs."""
         config = self._config
-        await found(metadata, lambda: config.cluster_id or readable_id(self._ground.chance))
+        await found(metadata, self._new_cluster_id)
         await self._ground.catalog.open(metadata)
         self._ground.live.follow(self._ground.catalog)
         cluster_id = self._ground.catalog.image.cluster_id
@@ -170,6 +173,19 @@ class Broker:
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)
 
+    def _new_cluster_id(self) -> str:
+        """The id of a cluster without metadata; `StartRefused` where logs belong to one, whose metadata is missing."""
+        wanted = self._config.cluster_id
+        for path, theirs in self._ground.logs.cluster_ids():
+            if theirs != wanted:
+                home = self._config.data_directories[0]
+                raise StartRefused(
+                    f"{path} holds logs of cluster {theirs}, and {home}/{FILE_NAME}, which names their topics, is "
+                    f"missing or empty. Restore it from a copy. Without one, 'penstock log adopt --data {home}' makes "
+                    f"topics of the logs; or set cluster.id={theirs} to start with none, which sets the logs aside."
+                )
+        return wanted or readable_id(self._ground.chance)
+
     def _described(self, listeners: list[Listener]) -> BrokerState:
         advertised = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self._config.advertised_endpoints}
         endpoints = tuple(
@@ -181,8 +197,8 @@ class Broker:
 
     # Running
 
-    async def _run(self, listeners: list[Listener], stop: asyncio.Event) -> None:
-        parts = make_parts(self._ground, self._controller)
+    async def _run(self, metadata: EmbeddedStore, listeners: list[Listener], stop: asyncio.Event) -> None:
+        parts = make_parts(self._ground, self._controller, metadata)
         # Known before it begins: a disk that fails meanwhile takes its partitions along.
         self._parts = parts
         parts.begin()

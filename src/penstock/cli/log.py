@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.adopt import adopt
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat, OutputOption
 from penstock.cli.output import bytes_text, counted, json_text, note, progress, say, show_json
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     from penstock.cli.segment_file import Batch, Checked
 
 app = typer.Typer(
-    help="Look into segment files and check them; no broker needed.", no_args_is_help=True, add_completion=False
+    help="Look into segment files, check them, make topics of lost ones; no broker needed.",
+    no_args_is_help=True,
+    add_completion=False,
 )
+
+
+app.command()(adopt)
 
 
 @app.command()

@@ -93,7 +93,9 @@ COMMANDS: dict[str, Entry] = {
     ),
     "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
     "log": Entry(
-        module="penstock.cli.log", attribute="app", summary="Look into segment files and check them; no broker needed."
+        module="penstock.cli.log",
+        attribute="app",
+        summary="Look into segment files, check them, make topics of lost ones; no broker needed.",
     ),
     "explain": Entry(
         module="penstock.cli.explain",

@@ -47,15 +47,16 @@ PRODUCER_ID_BLOCK = 1000
 
 
 async def found(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
-    """Make what every store holds, unless it is there: also when an earlier try was cut short."""
-    if await store.get(CLUSTER) is not None:
-        return
+    """Create the nodes that every store holds and this one lacks: it is new, or an earlier version founded it."""
     operations: list[Operation] = [Create(path, b"") for path in DIRECTORIES if await store.get(path) is None]
     if await store.get(CONTROLLER_EPOCH) is None:
         operations.append(Create(CONTROLLER_EPOCH, b"0"))
     if await store.get(PRODUCER_IDS) is None:
         operations.append(Create(PRODUCER_IDS, b"0"))
-    operations.append(Create(CLUSTER, make_cluster_id().encode()))
+    if await store.get(CLUSTER) is None:
+        operations.append(Create(CLUSTER, make_cluster_id().encode()))
+    if not operations:
+        return
     try:
         await store.multi(operations)
     except NodeExists:

@@ -21,7 +21,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
 from penstock.runtime.group_commit import GroupCommit
@@ -47,6 +47,7 @@ class Hosts:
         "_clock",
         "_config",
         "_flushes",
+        "_is_deleted",
         "_live",
         "_log",
         "_names",
@@ -69,7 +70,10 @@ class Hosts:
         flushes: GroupCommit,
         threads: Executor,
         log: Logger,
+        is_deleted: Callable[[TopicId], bool] = lambda _: False,
     ) -> None:
+        """`is_deleted` says whether a client asked for the deletion of a topic id: only then may its logs go."""
+        self._is_deleted = is_deleted
         self._broker_id = broker_id
         self._config = config
         self._store = store
@@ -175,16 +179,43 @@ class Hosts:
         return host
 
     def _log_of(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
-        """The partition's log, made where it is missing; one left behind by another topic of the name goes first."""
-        log = self._store.get(tp)
-        if log is not None and log.topic_id not in (topic.topic_id, TOPIC_ID_ZERO):
-            self._log.warning("log_of_another_topic", partition=str(tp), consequence="deleted")
-            self._store.delete(tp)
-            log = None
+        """The partition's log, created where it is missing."""
+        log = self._own_log(tp, topic)
         if log is None:
             self._check_whole()
-            log = self._store.create(tp, topic.topic_id, config)
+            log = self._create_log(tp, topic, config)
         return log
+
+    def _own_log(self, tp: TopicPartition, topic: TopicState) -> Log | None:
+        """The log of a topic's partition. A log of another topic id is moved out of its way."""
+        log = self._store.get(tp)
+        if log is None or log.topic_id in (topic.topic_id, TOPIC_ID_ZERO):
+            return log
+        self._dismiss(log)
+        return None
+
+    def _create_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
+        """An empty log, unless the topic's own one was set aside when the metadata did not know it."""
+        restored = self._store.restore(tp, topic.topic_id, config)
+        return restored if restored is not None else self._store.create(tp, topic.topic_id, config)
+
+    def _dismiss(self, log: Log) -> None:
+        """Finish the deletion of a log that a client asked for; set every other log aside.
+
+        Data without metadata may be all that is left of a topic: metadata was lost, or restored from an older copy.
+        """
+        if self._is_deleted(log.topic_id):
+            self._store.delete(log.tp)
+            self._log.info("deletion_finished", partition=str(log.tp))
+            return
+        aside = self._store.set_aside(log.tp)
+        self._log.warning(
+            "log_set_aside",
+            partition=str(log.tp),
+            path=aside,
+            reason=f"the metadata has no topic with its id, {log.topic_id.hex()}",
+            hint="'penstock log adopt' makes it a topic again; the broker never removes it",
+        )
 
     def _check_whole(self) -> None:
         """A partition that is nowhere may be in a directory that cannot be reached: then it must not begin anew."""
@@ -236,7 +267,12 @@ class Hosts:
         """
         whole = all(directory.offline is None for directory in self._store.all_directories)
         for topic in topics:
-            self._adopt(topic, created=whole)
+            try:
+                self._adopt(topic, created=whole)
+            except KafkaStorageError as error:
+                self._log.error("metadata_not_followed", topic=topic.name, reason=str(error))
+        self._store.settle_restored()
+        self._dismiss_unknown()
         logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
         replays = [(log, self._threads.submit(self._replay, log.view(), log.high_watermark)) for log in logs]
         for log, work in replays:
@@ -244,10 +280,14 @@ class Hosts:
             with suppress(KafkaStorageError):
                 self._replayed[log.tp] = self._settle_replay(log, work.result)
         self._flush_found()
-        for log in self._store:
-            if not self._is_held(log):
-                # Data without metadata may be all that is left of something: it is an operator's to remove.
-                self._log.warning("log_without_topic", partition=str(log.tp), path=log.path, consequence="left alone")
+
+    def _dismiss_unknown(self) -> None:
+        """Take logs out of use that no partition of the metadata has."""
+        for log in [log for log in self._store if not self._is_held(log)]:
+            try:
+                self._dismiss(log)
+            except KafkaStorageError as error:
+                self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
 
     def _flush_found(self) -> None:
         """Put on the disk what a crash left in logs whose readers see only what is there, before anybody reads it."""
@@ -280,14 +320,11 @@ class Hosts:
         for index in partitions:
             if self._broker_id in topic.partitions[index].replicas:
                 tp = TopicPartition(topic.name, index)
-                log = self._store.get(tp)
-                if log is not None and log.topic_id in (topic.topic_id, TOPIC_ID_ZERO):
+                log = self._own_log(tp, topic)
+                if log is not None:
                     log.config = config
                 elif created:
-                    if log is not None:
-                        self._log.warning("log_of_another_topic", partition=str(tp), consequence="deleted")
-                        self._store.delete(tp)
-                    self._store.create(tp, topic.topic_id, config)
+                    self._create_log(tp, topic, config)
 
     def apply(self, delta: ImageDelta) -> None:
         """Follow a change of the metadata: make, delete, grow, reconfigure, change leaders."""

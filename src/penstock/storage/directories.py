@@ -17,6 +17,8 @@ from penstock.storage.segment_files import unlink_if_there
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
+NODE_ID = "node.id"
+CLUSTER_ID = "cluster.id"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".penstock_running"
 """Names the boot of the machine during which a broker last wrote here, with all logs recovered from earlier boots."""
@@ -117,8 +119,8 @@ class LogDirectory:
             self.directory_id = base64.urlsafe_b64encode(chance.uuid_bytes()).decode().rstrip("=")
             lines = (
                 "version=1",
-                f"node.id={broker_id}",
-                f"cluster.id={cluster_id}",
+                f"{NODE_ID}={broker_id}",
+                f"{CLUSTER_ID}={cluster_id}",
                 f"directory.id={self.directory_id}",
                 "",
             )
@@ -127,13 +129,24 @@ class LogDirectory:
             return
         found = read_properties(self.disk.read_file(path))
         self.directory_id = found.get("directory.id", "")
-        for name, ours in (("node.id", str(broker_id)), ("cluster.id", cluster_id)):
-            theirs = found.get(name)
-            if theirs is not None and theirs != ours:
-                self._refuse(
-                    f"{path} says {name}={theirs}, and this broker has {name}={ours}: the data is another broker's. "
-                    f"Give this one another directory, or set {name}={theirs}."
-                )
+        node, cluster = found.get(NODE_ID), found.get(CLUSTER_ID)
+        if node is not None and node != str(broker_id):
+            self._refuse(
+                f"{path} says {NODE_ID}={node}, and this broker has {NODE_ID}={broker_id}: the data is another "
+                f"broker's. Give this one another directory, or set {NODE_ID}={node}."
+            )
+        if cluster is not None and cluster != cluster_id:
+            self._refuse(
+                f"{path} says {CLUSTER_ID}={cluster}, and the metadata of this broker is of cluster {cluster_id}: the "
+                "logs are another cluster's. Give this broker another directory, or restore the metadata of these logs."
+            )
+
+    def owner(self) -> dict[str, str]:
+        """What the directory says of its broker and cluster; nothing when it is new or unreachable."""
+        try:
+            return read_properties(self.disk.read_file(self.file(META_PROPERTIES)))
+        except OSError:
+            return {}
 
     def _refuse(self, why: str) -> NoReturn:
         self.release()

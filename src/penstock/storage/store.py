@@ -1,14 +1,14 @@
 """All logs of a broker: found at start, made, looked up, deleted, checkpointed and closed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from penstock.model.clock import Chance, Clock
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import Logger
-from penstock.storage import partition_metadata, summary
+from penstock.storage import set_aside, summary
 from penstock.storage.checkpoint import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -18,7 +18,7 @@ from penstock.storage.checkpoint import (
     encode_offsets,
     read_offsets,
 )
-from penstock.storage.directories import LogDirectory, StartRefused, said
+from penstock.storage.directories import CLUSTER_ID, LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
 from penstock.storage.flush import run_flush
@@ -26,13 +26,12 @@ from penstock.storage.log import Log
 from penstock.storage.names import (
     DELETE_DIRECTORY,
     FUTURE_DIRECTORY,
-    PARTITION_METADATA,
-    STRAY_DIRECTORY,
     marked_name,
     parse_partition_name,
     partition_name,
 )
 from penstock.storage.recovery import Finding, Stop
+from penstock.storage.set_aside import Reason, StrayLog
 from penstock.storage.settings import LogSettings
 from penstock.storage.summary import SUMMARY, LogSummary
 from penstock.storage.trash import Trash
@@ -93,6 +92,10 @@ class LogStore:
         self.stopped_clean = True
         """Whether the last stop closed every directory; else the ends of logs may have been lost."""
         self._logs: dict[TopicPartition, Log] = {}
+        self._strays: dict[tuple[TopicId, int], tuple[LogDirectory, StrayLog]] = {}
+        """Logs set aside that are their topic's own, by topic id and partition."""
+        self._restored: list[Log] = []
+        """Logs in use again whose notes are still on the disk."""
         self._written: dict[str, bytes] = {}
         """Checkpoints as last written, so that unchanged ones are left alone."""
 
@@ -126,6 +129,11 @@ class LogStore:
             reasons = "; ".join(f"{directory.path}: {directory.offline}" for directory in self.all_directories)
             raise StartRefused(f"no log directory can be used: {reasons}")
 
+    def cluster_ids(self) -> list[tuple[str, str]]:
+        """Directories that belong to a cluster, and its id; nothing is locked or changed."""
+        found = [(directory.path, directory.owner().get(CLUSTER_ID)) for directory in self.all_directories]
+        return [(path, cluster_id) for path, cluster_id in found if cluster_id is not None]
+
     def _load_directory(
         self, directory: LogDirectory, default: LogSettings, broker_id: int, cluster_id: str, threads: int
     ) -> None:
@@ -133,6 +141,7 @@ class LogStore:
             directory.acquire(broker_id, cluster_id, self._chance)
             stop = directory.last_stop()
             logs = self._find(directory, default, stop)
+            self._find_strays(directory)
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_unclean()
             with ThreadPoolExecutor(threads, "recovery") as pool:
@@ -177,10 +186,8 @@ class LogStore:
                 "move the one that is not wanted away."
             )
         keep, stray = (log, other) if log.log_end > other.log_end else (other, log)
-        stray.abandon()
-        aside = stray.directory.file(marked_name(stray.tp, STRAY_DIRECTORY, self._chance.uuid_bytes().hex()))
-        self._disk.rename(stray.path, aside)
-        self._log.warning("stray_copy", partition=str(log.tp), kept=keep.path, set_aside=aside)
+        self._set_aside(stray, Reason.SECOND_COPY)
+        self._log.warning("stray_copy", partition=str(log.tp), kept=keep.path, set_aside=stray.path)
         return keep
 
     def _find(self, directory: LogDirectory, default: LogSettings, stop: Stop) -> list[Log]:
@@ -198,7 +205,7 @@ class LogStore:
             if tp is None:
                 continue
             known = summaries.get(tp)
-            topic_id = known.topic_id if known else self._read_topic_id(directory.file(name))
+            topic_id = known.topic_id if known else set_aside.read_topic_id(self._disk, directory.file(name))
             if topic_id is None:
                 continue
             log = self._make(tp, topic_id, default, directory, directory.file(name), stop)
@@ -226,16 +233,6 @@ class LogStore:
         except CheckpointDamaged as damage:
             self._log.warning("checkpoint_damaged", detail=str(damage), consequence="taken as empty")
             return {}
-
-    def _read_topic_id(self, path: str) -> TopicId | None:
-        """The id in a partition's metadata file; None when the directory is no partition's."""
-        try:
-            data = self._disk.read_file(f"{path}/{PARTITION_METADATA}")
-        except NotADirectoryError:
-            return None
-        except FileNotFoundError:
-            return TOPIC_ID_ZERO
-        return partition_metadata.decode(data)
 
     def _tell(self, tp: TopicPartition, finding: Finding) -> None:
         tell = self._log.error if finding.serious else self._log.warning
@@ -295,14 +292,108 @@ class LogStore:
         log.close(clean=False)
         if log.directory.offline is not None or not log.made:
             return
-        unique = self._chance.uuid_bytes().hex()
-        target = log.directory.file(marked_name(tp, DELETE_DIRECTORY, unique))
+        target = log.directory.file(marked_name(tp, DELETE_DIRECTORY, self._unique()))
         try:
             self._disk.rename(log.path, target)
         except OSError as error:
-            raise log.directory.failed(error, f"deleting {tp}") from error
+            raise self._stuck(log, error, f"deleting {tp}") from error
         log.path = target
         self.trash.add(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
+
+    def _unique(self) -> str:
+        return self._chance.uuid_bytes().hex()
+
+    def _stuck(self, log: Log, error: OSError, doing: str) -> KafkaStorageError:
+        """A log whose directory could not be renamed still has the name: no other may be created over it."""
+        refusal = log.directory.failed(error, doing)
+        if log.directory.offline is None:
+            self._logs[log.tp] = log
+        return refusal
+
+    # Setting aside
+
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Take a log that the metadata does not know out of use without removing it; where it is now."""
+        log = self._logs.pop(tp)
+        if log.made and log.directory.offline is None:
+            try:
+                self._set_aside(log, Reason.UNKNOWN_TOPIC)
+            except OSError as error:
+                raise self._stuck(log, error, f"setting {tp} aside") from error
+        return log.path
+
+    def _set_aside(self, log: Log, reason: Reason) -> None:
+        log.abandon()
+        # A log that was opened may hold repairs that are not on the disk.
+        stop = log.stop if not log.opened else Stop.MACHINE_CRASH
+        stray = StrayLog(
+            path=log.path,
+            tp=log.tp,
+            topic_id=log.topic_id,
+            reason=reason,
+            stop=stop,
+            log_start=log.log_start,
+            recovery_point=log.recovery_point,
+            high_watermark=log.high_watermark,
+            cleaned_to=log.cleaned_to,
+        )
+        stray = set_aside.set_aside(self._disk, stray, self._unique())
+        log.path = stray.path
+        self._note_stray(log.directory, stray)
+
+    def _find_strays(self, directory: LogDirectory) -> None:
+        for stray in set_aside.find(self._disk, directory.path):
+            self._note_stray(directory, stray)
+
+    def _note_stray(self, directory: LogDirectory, stray: StrayLog) -> None:
+        key = stray.topic_id, stray.tp.partition
+        known = self._strays.get(key)
+        if stray.is_restorable and (known is None or known[1].recovery_point < stray.recovery_point):
+            self._strays[key] = directory, stray
+
+    def restore(self, tp: TopicPartition, topic_id: TopicId, config: LogSettings) -> Log | None:
+        """The topic's own log, if it was set aside, in use again. Call `settle_restored` when all are."""
+        assert tp not in self._logs, f"{tp} exists"
+        found = self._strays.pop((topic_id, tp.partition), None)
+        if found is None:
+            return None
+        directory, stray = found
+        directory.check()
+        try:
+            path = set_aside.restore(self._disk, stray, tp)
+        except OSError as error:
+            raise directory.failed(error, f"restoring {tp}") from error
+        log = self._make(tp, topic_id, config, directory, path, stray.stop)
+        log.log_start, log.high_watermark, log.cleaned_to = stray.log_start, stray.high_watermark, stray.cleaned_to
+        log.recovery_point = log.checkpointed = stray.recovery_point
+        self._logs[tp] = log
+        self._restored.append(log)
+        log.open()
+        self._log.warning("log_restored", partition=str(tp), set_aside=stray.path, path=path, log_end=log.log_end)
+        return log
+
+    def settle_restored(self) -> None:
+        """Keep in the checkpoints what the notes of restored logs say, and remove those. Waits for the disk."""
+        if not self._restored:
+            return
+        try:
+            self.checkpoint()
+            for log in self._restored:
+                set_aside.forget_note(self._disk, log.path)
+        except OSError as error:
+            self._log.warning("restored_logs_unchecked", reason=said(error), consequence="the next checkpoint has them")
+        self._restored.clear()
+
+    def deleted_for_good(self, topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
+        """Those topics of which no log is left here under its name. A directory that is offline may hold any."""
+        if any(directory.offline is not None for directory in self.all_directories):
+            return frozenset()
+        return frozenset(topic_ids) - {log.topic_id for log in self._logs.values()}
+
+    def sync_names(self) -> None:
+        """Return when every rename in the log directories is on the disk. Off the loop."""
+        for directory in self.all_directories:
+            self._disk.sync_directory(directory.path)
 
     # Checkpoints
 

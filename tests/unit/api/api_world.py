@@ -70,7 +70,7 @@ class World:
         ground.live.follow(ground.catalog)
         ground.logs.load(config.topic_defaults, broker_id=config.broker_id, cluster_id="the-cluster")
         controller = Controller(store=store, catalog=ground.catalog, chance=ground.chance, config=ground.settings)
-        parts = make_parts(ground, controller)
+        parts = make_parts(ground, controller, store)
         parts.begin()
         return cls(store, parts)
 

@@ -26,6 +26,8 @@ from penstock.wire.records import Record, build_batch, decode_records, iter_batc
 
 NOW_MS = 1_700_000_000_000
 HOME = "/data"
+LIVES = count()
+"""Numbers the brokers of a test, so that each draws ids of its own."""
 
 
 class ManualClock:
@@ -173,7 +175,14 @@ def batch(*values: bytes | None, key: bytes | None = b"k", at_ms: int = NOW_MS, 
 class Rig:
     """One broker's runtime, without a network."""
 
-    def __init__(self, *topics: TopicState, disk: MemDisk | None = None, paths: tuple[str, ...] = (HOME,)) -> None:
+    def __init__(
+        self,
+        *topics: TopicState,
+        disk: MemDisk | None = None,
+        paths: tuple[str, ...] = (HOME,),
+        deleted: tuple[TopicState, ...] = (),
+    ) -> None:
+        """`deleted` are topics whose deletion was requested and not finished."""
         self.disk = disk if disk is not None else MemDisk()
         for path in paths:
             self.disk.make_directory(path, parents=True)
@@ -185,7 +194,12 @@ class Rig:
         self.notes = Notes()
         self.config = BrokerConfig()
         self.store = LogStore(
-            paths, disk=self.disk, clock=self.clock, chance=Seeded(), log=self.notes, on_offline=self._offline
+            paths,
+            disk=self.disk,
+            clock=self.clock,
+            chance=Seeded(next(LIVES)),
+            log=self.notes,
+            on_offline=self._offline,
         )
         self.wakes = Wakes(self.loop.call_soon)
         self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
@@ -200,6 +214,7 @@ class Rig:
             flushes=self.flushes,
             threads=self.threads,
             log=self.notes,
+            is_deleted={topic.topic_id for topic in deleted}.__contains__,
         )
         self.fetches = Fetches(hosts=self.hosts, sessions=self.sessions, timers=self.timers)
         self.store.load(self.hosts.settings({})[0], broker_id=1, cluster_id="c")

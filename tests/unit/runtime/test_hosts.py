@@ -102,7 +102,15 @@ def test_a_topic_made_anew_under_an_old_name_starts_empty_and_the_old_id_is_unkn
         rig.hosts.find((1).to_bytes(16, "big"), 0)
 
 
-def test_a_log_left_by_an_earlier_topic_of_the_name_is_not_taken_for_the_new_one() -> None:
+def strays(rig: Rig) -> list[str]:
+    return [name for name in rig.disk.list_directory("/data") if name.endswith("-stray")]
+
+
+def empty_the_trash(rig: Rig) -> None:
+    rig.store.trash.remove(rig.store.trash.take_due(2**63))
+
+
+def test_a_log_of_another_topic_of_the_name_is_set_aside_and_never_removed() -> None:
     rig = Rig(topic(number=1))
     rig.append(rig.host(), batch(b"old"))
 
@@ -110,19 +118,95 @@ def test_a_log_left_by_an_earlier_topic_of_the_name_is_not_taken_for_the_new_one
 
     assert values(again.host()) == []
     assert again.host().topic_id == TopicId((2).to_bytes(16, "big"))
-    assert again.notes.named("log_of_another_topic")
+    empty_the_trash(again)
+    [aside] = strays(again)
+    [said] = again.notes.named("log_set_aside")
+    assert said["path"] == f"/data/{aside}"
+    assert again.disk.stat(f"/data/{aside}/{0:020d}.log").size > 0
 
 
-def test_a_log_without_a_topic_is_left_alone_and_reported() -> None:
+def test_a_topic_created_while_a_log_of_its_name_is_left_does_not_remove_that_log() -> None:
+    rig = Rig(topic(number=1))
+    rig.append(rig.host(), batch(b"old"))
+    again = Rig(disk=rig.stop())
+
+    again.change(None, topic(number=2))
+
+    rig.append(again.host(), batch(b"new"))
+    empty_the_trash(again)
+    assert values(Rig(topic(number=1), disk=again.stop()).host()) == [b"old"]
+
+
+def test_a_log_without_a_topic_is_set_aside_and_restored_when_the_metadata_knows_its_topic_again() -> None:
     rig = Rig(topic())
-    rig.append(rig.host(), batch(b"a"))
+    host = rig.host()
+    for value in (b"a", b"b", b"c"):
+        rig.append(host, batch(value))
+    host.delete_records(1)
 
     again = Rig(disk=rig.stop())
 
-    assert [fields["partition"] for fields in again.notes.named("log_without_topic")] == ["orders-0"]
-    assert "orders-0" in again.disk.list_directory("/data")
-    third = Rig(topic(), disk=again.stop())
-    assert values(third.host()) == [b"a"]
+    assert [fields["partition"] for fields in again.notes.named("log_set_aside")] == ["orders-0"]
+    assert "orders-0" not in again.disk.list_directory("/data")
+    third = Rig(topic(), disk=again.stop(clean=False))
+    assert (third.host().state.log_start, third.host().state.log_end) == (1, 3)
+    assert values(third.host(), 1) == [b"b", b"c"]
+    assert strays(third) == []
+    fourth = Rig(topic(), disk=third.stop(clean=False))
+    assert (fourth.host().state.log_start, fourth.host().state.log_end) == (1, 3)
+
+
+def test_a_log_set_aside_after_a_power_cut_is_recovered_when_it_is_restored() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+    host.log.flush()
+    disk = rig.stop(clean=False)
+    disk.open(f"/data/orders-0/{0:020d}.log").append(b"torn")
+
+    again = Rig(topic(), disk=Rig(disk=disk).stop())
+
+    assert values(again.host()) == [b"a"]
+    assert again.append(again.host(), batch(b"b")).base_offset == 1
+
+
+def test_a_deletion_that_a_stop_interrupted_is_finished_at_the_next_start() -> None:
+    was = topic(number=1, partitions=2)
+    rig = Rig(was)
+    rig.append(rig.host(), batch(b"deleted by request"))
+
+    again = Rig(topic(number=2), disk=rig.stop(), deleted=(was,))
+
+    assert values(again.host()) == []
+    empty_the_trash(again)
+    assert strays(again) == []
+    assert again.disk.list_directory("/data").count("orders-0") == 0
+
+
+def test_a_partition_that_older_metadata_does_not_count_is_restored_when_the_topic_grows() -> None:
+    rig = Rig(topic(partitions=3))
+    rig.append(rig.host(partition=2), batch(b"c"))
+    older = topic(partitions=1)
+    again = Rig(older, disk=rig.stop())
+    assert len(strays(again)) == 1
+
+    again.change(older, topic(partitions=3))
+
+    assert values(again.host(partition=2)) == [b"c"]
+
+
+def test_a_log_that_cannot_be_set_aside_keeps_its_name_and_refuses_the_new_topic() -> None:
+    rig = Rig(topic(number=1))
+    rig.append(rig.host(), batch(b"old"))
+    disk = rig.stop()
+    disk.fail("rename", "/data/orders-0", errno.ENOSPC)
+
+    again = Rig(topic(number=2), disk=disk)
+
+    with pytest.raises(KafkaStorageError):
+        again.host()
+    assert "orders-0" in disk.list_directory("/data")
+    assert values(Rig(topic(number=1), disk=again.stop()).host()) == [b"old"]
 
 
 def test_a_topic_grows() -> None:

@@ -144,7 +144,7 @@ def test_data_of_another_broker_or_cluster_is_refused():
 
     with pytest.raises(StartRefused, match=r"node.id=1, and this broker has node.id=2"):
         store_on(disk, broker_id=2)
-    with pytest.raises(StartRefused, match=r"cluster.id=c, and this broker has cluster.id=d"):
+    with pytest.raises(StartRefused, match=r"cluster.id=c, and the metadata of this broker is of cluster d"):
         store_on(disk, cluster_id="d")
     assert len(store_on(disk)) == 2
 

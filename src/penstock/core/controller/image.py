@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.core.controller import records
-from penstock.core.controller.records import NO_CONFIGS, BrokerState, QuotaEntity
+from penstock.core.controller.records import NO_CONFIGS, BrokerState, Deletion, QuotaEntity
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
 
@@ -38,6 +38,8 @@ class ImageDelta:
     quotas: tuple[tuple[QuotaEntity, Mapping[str, float]], ...] = ()
     """Entities with all their quotas as they now are; none left is an empty mapping."""
     group_configs: frozenset[str] = frozenset()
+    deletions: bool = False
+    """Whether a deletion of a topic began or ended."""
 
 
 class MetadataImage:
@@ -52,6 +54,7 @@ class MetadataImage:
         "cluster_id",
         "controller_epoch_version",
         "controller_id",
+        "deletions",
         "group_configs",
         "partition_count",
         "quotas",
@@ -74,6 +77,8 @@ class MetadataImage:
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self.deletions: dict[TopicId, Deletion] = {}
+        """Topics that were deleted and whose logs may still be on a disk."""
         self.partition_count = 0
 
     def topic(self, name: str) -> TopicState | None:
@@ -86,7 +91,7 @@ class MetadataImage:
     def apply(self, changes: Iterable[Change]) -> ImageDelta:
         """Take one transaction in, and say what it changed."""
         topics: list[TopicChange] = []
-        brokers = False
+        brokers = deletions = False
         broker_configs: set[str] = set()
         group_configs: set[str] = set()
         quotas: list[tuple[QuotaEntity, Mapping[str, float]]] = []
@@ -103,6 +108,9 @@ class MetadataImage:
                 group_configs.add(self._apply_settings(self.group_configs, change))
             elif parent == records.QUOTAS:
                 quotas.append(self._apply_quota(change))
+            elif parent == records.DELETIONS:
+                self._apply_deletion(change)
+                deletions = True
             else:
                 brokers |= self._apply_office(change)
         self.version += 1
@@ -112,7 +120,16 @@ class MetadataImage:
             broker_configs=frozenset(broker_configs),
             quotas=tuple(quotas),
             group_configs=frozenset(group_configs),
+            deletions=deletions,
         )
+
+    def _apply_deletion(self, change: Change) -> None:
+        topic_id = TopicId(bytes.fromhex(records.last_name(change.path)))
+        if change.data is None:
+            self.deletions.pop(topic_id, None)
+        else:
+            found = records.unpack_deletion(change.path, change.data, change.version, change.created)
+            self.deletions[topic_id] = found
 
     def _apply_topic(self, change: Change) -> TopicChange:
         name = records.last_name(change.path)

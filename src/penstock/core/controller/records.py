@@ -22,8 +22,10 @@ BROKER_CONFIGS = "/configs/brokers"
 GROUP_CONFIGS = "/configs/groups"
 QUOTAS = "/quotas"
 PRODUCER_IDS = "/producer-ids"
-DIRECTORIES = (BROKERS, TOPICS, CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS)
-"""Nodes that only hold others, parents first; made once, when the store is new."""
+DELETIONS = "/deletions"
+"""Topics whose deletion was requested and whose logs some broker may still have, by topic id."""
+DIRECTORIES = (BROKERS, TOPICS, CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, DELETIONS)
+"""Nodes that only hold others, parents first; a start creates those that its store lacks."""
 
 ALL_BROKERS = "<default>"
 """In the place of a broker's id: the settings of every broker."""
@@ -33,6 +35,10 @@ NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
+
+
+def deletion_path(topic_id: TopicId) -> str:
+    return f"{DELETIONS}/{topic_id.hex()}"
 
 
 def broker_path(broker_id: int) -> str:
@@ -97,6 +103,34 @@ def unpack_topic(name: str, data: bytes, version: int) -> TopicState:
         partitions=partitions,
         version=version,
         grown_from=record.get("grown_from"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """A topic that a client deleted. A broker removes itself once it has no log of it; the last one ends it."""
+
+    topic_id: TopicId
+    name: str
+    brokers: tuple[int, ...]
+    """Replicas that may still have a log."""
+    version: int = 0
+    created: int = 0
+    """The number of the transaction that deleted the topic."""
+
+
+def pack_deletion(deletion: Deletion) -> bytes:
+    return pack({"topic": deletion.name, "brokers": list(deletion.brokers)})
+
+
+def unpack_deletion(path: str, data: bytes, version: int, created: int) -> Deletion:
+    record = json.loads(data)
+    return Deletion(
+        topic_id=TopicId(bytes.fromhex(last_name(path))),
+        name=record["topic"],
+        brokers=tuple(record["brokers"]),
+        version=version,
+        created=created,
     )
 
 

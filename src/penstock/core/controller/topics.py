@@ -9,7 +9,14 @@ from penstock.core.controller.image import MetadataImage, collision_key
 from penstock.core.controller.operations import Create, Delete, Operation, Set
 from penstock.core.controller.placement import place
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import brokers_shared, pack_topic, topic_path
+from penstock.core.controller.records import (
+    Deletion,
+    brokers_shared,
+    deletion_path,
+    pack_deletion,
+    pack_topic,
+    topic_path,
+)
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidConfig,
@@ -32,6 +39,9 @@ UNSAID = -1
 
 CLUSTER_METADATA = "__cluster_metadata"
 """Kafka's own log of metadata: tools take a topic of this name for it."""
+
+DELETIONS_MAX = 100_000
+"""Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Partitions made by one request; more would hold up everybody else's."""
@@ -198,7 +208,7 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Remove topics by name or by id."""
+    """Remove topics by name or by id, and record that their logs are to go wherever they are."""
     operations: list[Operation] = []
     outcomes: list[TopicState | BrokerError] = []
     for wanted in topics:
@@ -208,9 +218,21 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
         elif not config.delete_topic_enable:
             outcomes.append(TopicDeletionDisabled())
         else:
+            brokers = {broker for partition in topic.partitions for broker in partition.replicas}
+            deletion = Deletion(topic_id=topic.topic_id, name=topic.name, brokers=tuple(sorted(brokers)))
             operations.append(Delete(topic_path(topic.name), topic.version))
+            operations.append(Create(deletion_path(topic.topic_id), pack_deletion(deletion)))
             outcomes.append(topic)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(operations=(*operations, *forgotten_deletions(image)), outcomes=tuple(outcomes))
+
+
+def forgotten_deletions(image: MetadataImage) -> list[Operation]:
+    """Deletions that brokers which never return left open, above a bound: their logs would be set aside instead."""
+    surplus = len(image.deletions) - DELETIONS_MAX
+    if surplus <= 0:
+        return []
+    oldest = sorted(image.deletions.values(), key=lambda deletion: deletion.created)[:surplus]
+    return [Delete(deletion_path(deletion.topic_id), deletion.version) for deletion in oldest]
 
 
 def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:

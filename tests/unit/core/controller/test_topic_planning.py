@@ -14,7 +14,7 @@ from penstock.core.controller.image import Change, MetadataImage
 from penstock.core.controller.operations import Create, Delete, Set
 from penstock.core.controller.placement import place
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import BrokerState, pack_broker, topic_path, unpack_topic
+from penstock.core.controller.records import BrokerState, deletion_path, pack_broker, topic_path, unpack_topic
 from penstock.core.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     Growth,
@@ -196,7 +196,10 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
     topic_id = image.topics["a"].topic_id
     for wanted in ("a", topic_id):
         planned = plan_deletions(image, [wanted], config=BrokerConfig())
-        assert planned.operations == (Delete(topic_path("a"), image.topics["a"].version),)
+        assert planned.operations == (
+            Delete(topic_path("a"), image.topics["a"].version),
+            Create(deletion_path(topic_id), b'{"brokers":[1],"topic":"a"}'),
+        )
 
 
 def test_what_is_not_there_cannot_be_deleted() -> None:

@@ -1,0 +1,250 @@
+"""Making topics of logs that no metadata knows: they were set aside, or their metadata is gone.
+
+Works on the files of a broker that is stopped. It writes metadata and notes: the next start finds that the logs are the
+topic's own, and restores them.
+"""
+
+import contextlib
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.cluster.store import MetadataStore
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import check_topic_configs
+from penstock.core.controller.image import Change, MetadataImage
+from penstock.core.controller.operations import Create, Delete, Operation
+from penstock.core.controller.records import deletion_path, pack_topic, topic_path
+from penstock.core.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
+from penstock.model.clock import Chance
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState
+from penstock.storage import checkpoint, partition_metadata, set_aside
+from penstock.storage.checkpoint import CheckpointDamaged
+from penstock.storage.directories import CLUSTER_ID, LOCK, NODE_ID, LogDirectory
+from penstock.storage.disk import Disk, replace_file
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.files import OpenFiles
+from penstock.storage.names import EPOCHS, PARTITION_METADATA, STRAY_DIRECTORY, parse_partition_name
+from penstock.storage.set_aside import Reason, StrayLog
+
+KEEP_FOR_EVER: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of an adopted topic: its own ones are lost, and the defaults could delete at once what was just saved."""
+
+COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
+
+
+class AdoptionRefused(Exception):
+    """The logs cannot be made a topic; the message says why, and `hint` what to do."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanTopic:
+    """Logs of one topic id that the metadata does not use."""
+
+    name: str
+    topic_id: TopicId
+    logs: Mapping[int, StrayLog]
+    """By partition."""
+
+
+class DataDirectories:
+    """The log directories of a stopped broker, locked."""
+
+    def __init__(self, paths: Sequence[str], disk: Disk) -> None:
+        self._disk = disk
+        self._directories = [LogDirectory(path, disk, OpenFiles(1)) for path in paths]
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep brokers out; `AdoptionRefused` while one runs."""
+        with contextlib.ExitStack() as held:
+            for directory in self._directories:
+                lock = self._disk.lock(directory.file(LOCK))
+                if lock is None:
+                    raise AdoptionRefused(f"a broker uses {directory.path}", "stop it first")
+                held.callback(lock.release)
+            yield
+
+    def cluster_id(self) -> str | None:
+        return self._owned(CLUSTER_ID)
+
+    def broker_id(self) -> int | None:
+        found = self._owned(NODE_ID)
+        return None if found is None else int(found)
+
+    def _owned(self, name: str) -> str | None:
+        found = {value for directory in self._directories if (value := directory.owner().get(name)) is not None}
+        if len(found) > 1:
+            raise AdoptionRefused(
+                f"the directories are of different owners: {name} is {' and '.join(sorted(found))}",
+                "name the directories of one broker",
+            )
+        return next(iter(found), None)
+
+    def orphans(self, image: MetadataImage) -> list[OrphanTopic]:
+        """The topics whose logs are set aside, or stand where the metadata expects none; sorted by name."""
+        topics: dict[tuple[str, TopicId], dict[int, StrayLog]] = {}
+        for directory in self._directories:
+            found = [*set_aside.find(self._disk, directory.path), *self._unknown(directory, image)]
+            for log in found:
+                logs = topics.setdefault((log.tp.topic, log.topic_id), {})
+                known = logs.get(log.tp.partition)
+                if known is None or known.recovery_point < log.recovery_point:
+                    logs[log.tp.partition] = log
+        return [OrphanTopic(name=name, topic_id=of, logs=logs) for (name, of), logs in sorted(topics.items())]
+
+    def _unknown(self, directory: LogDirectory, image: MetadataImage) -> Iterator[StrayLog]:
+        """Logs under their own names that the next start would set aside."""
+        starts, recovered, marks = (
+            self._checkpoint(directory, name)
+            for name in (checkpoint.LOG_STARTS, checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS)
+        )
+        for name in self._disk.list_directory(directory.path):
+            tp = parse_partition_name(name)
+            topic_id = None if tp is None else set_aside.read_topic_id(self._disk, directory.file(name))
+            if tp is None or topic_id is None or topic_id in image.deletions:
+                continue
+            topic = image.topics.get(tp.topic)
+            own = topic is not None and tp.partition < len(topic.partitions)
+            if topic is None or not own or topic_id not in (topic.topic_id, TOPIC_ID_ZERO):
+                yield StrayLog(
+                    path=directory.file(name),
+                    tp=tp,
+                    topic_id=topic_id,
+                    reason=Reason.UNKNOWN_TOPIC,
+                    stop=directory.last_stop(),
+                    log_start=starts.get(tp, 0),
+                    recovery_point=recovered.get(tp, 0),
+                    high_watermark=marks.get(tp, 0),
+                )
+
+    def _checkpoint(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoint.read_offsets(self._disk, directory.file(name))
+        except CheckpointDamaged:
+            return {}
+
+    def give(self, logs: Collection[StrayLog], name: str, topic_id: TopicId, chance: Chance) -> None:
+        """Write into the logs whose they are now; the next start puts them in their place."""
+        for log in logs:
+            if log.topic_id != topic_id:
+                replace_file(
+                    self._disk, f"{log.path}/{PARTITION_METADATA}", partition_metadata.encode(topic_id), sync=True
+                )
+            tp = TopicPartition(name, log.tp.partition)
+            given = replace(log, tp=tp, topic_id=topic_id, reason=Reason.ADOPTED)
+            if log.path.endswith(STRAY_DIRECTORY):
+                set_aside.write_note(self._disk, given)
+            elif log.tp != tp or log.topic_id != topic_id:
+                set_aside.set_aside(self._disk, given, chance.uuid_bytes().hex())
+
+    def epoch_of(self, log: StrayLog | None) -> int:
+        """The leader epoch for a log that is led again: no batch in it has it."""
+        if log is None:
+            return 0
+        try:
+            return LeaderEpochs.load(self._disk, f"{log.path}/{EPOCHS}").latest + 1
+        except CheckpointDamaged:
+            return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What an operator asks for."""
+
+    orphan: OrphanTopic
+    name: str
+    partitions: int | None = None
+    configs: Mapping[str, str] | None = None
+    replace: bool = False
+    """Whether a topic of that name makes room: its own logs are set aside."""
+
+
+async def read_image(store: MetadataStore) -> MetadataImage:
+    image = MetadataImage()
+    nodes = await store.tree("/")
+    image.apply(
+        Change(path=path, data=node.data, version=node.version, created=node.created) for path, node in nodes.items()
+    )
+    return image
+
+
+async def adopt(
+    store: MetadataStore, directories: DataDirectories, adoption: Adoption, *, broker_id: int, chance: Chance
+) -> TopicState:
+    """Make a topic of orphaned logs; as it is in the metadata now."""
+    image = await read_image(store)
+    orphan, name = adoption.orphan, adoption.name
+    operations: list[Operation] = []
+    existing = image.topics.get(name)
+    owner = image.topics_by_id.get(orphan.topic_id)
+    if owner is not None and all(log.is_restorable for log in orphan.logs.values()):
+        raise AdoptionRefused(
+            f"the logs are of topic {owner.name}, which has {len(owner.partitions)} partitions",
+            f"start the broker and run `penstock topic grow {owner.name} --to {max(orphan.logs) + 1}`",
+        )
+    if existing is None:
+        check_new_name(image, name)
+    elif adoption.replace:
+        operations.append(Delete(topic_path(name), existing.version))
+    else:
+        raise AdoptionRefused(
+            f"the metadata has a topic {name} already",
+            "give the logs another name with --as NAME, or set that topic's own logs aside with --replace",
+        )
+    topic_id = orphan.topic_id
+    if topic_id == TOPIC_ID_ZERO or topic_id in image.topics_by_id:
+        topic_id = TopicId(chance.uuid_bytes())
+    elif topic_id in image.deletions:
+        operations.append(Delete(deletion_path(topic_id)))
+    topic = TopicState(
+        name=name,
+        topic_id=topic_id,
+        configs=settings_of(adoption),
+        partitions=tuple(
+            PartitionState(
+                index=index,
+                leader=broker_id,
+                leader_epoch=directories.epoch_of(orphan.logs.get(index)),
+                replicas=(broker_id,),
+                isr=(broker_id,),
+            )
+            for index in range(count_of(adoption))
+        ),
+    )
+    directories.give(orphan.logs.values(), name, topic_id, chance)
+    await store.multi([*operations, Create(topic_path(name), pack_topic(topic))])
+    return topic
+
+
+def settings_of(adoption: Adoption) -> dict[str, str]:
+    usual = COMPACTED if adoption.name in internal_counts() else KEEP_FOR_EVER
+    configs = {**usual, **(adoption.configs or {})}
+    check_topic_configs(configs, BrokerConfig())
+    return configs
+
+
+def count_of(adoption: Adoption) -> int:
+    """Partitions of the topic: those with a log, and what is known of others, whose logs had nothing in them."""
+    needed = max(adoption.orphan.logs) + 1
+    count = adoption.partitions or max(needed, internal_counts().get(adoption.name, 0))
+    if count < needed:
+        raise AdoptionRefused(
+            f"partition {needed - 1} has a log, so {count} partitions are too few", "see --partitions"
+        )
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise AdoptionRefused(f"{count} partitions are more than {PARTITIONS_PER_REQUEST_MAX}", "see --partitions")
+    return count
+
+
+def internal_counts() -> dict[str, int]:
+    """The coordinators' topics: the number of partitions decides which of them has a group, and must not change."""
+    config = BrokerConfig()
+    return {
+        GROUP_OFFSETS_TOPIC: config.offsets_topic_num_partitions,
+        TRANSACTION_STATE_TOPIC: config.transaction_state_log_num_partitions,
+    }

@@ -1,0 +1,73 @@
+"""Deletions of topics, carried through: recorded with the deletion, forgotten when this broker's logs are gone.
+
+DeleteTopics answers when the metadata is on the disk; the logs are renamed in the same turn and their files go later. A
+broker that stops in between finds the record at its next start, and finishes. A log without such a record was not
+deleted by request, and is kept (see `penstock.storage.set_aside`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+
+from penstock.cluster.store import BadVersion, MetadataStore, NoNode, StoreUnavailable
+from penstock.core.controller.image import ImageDelta, MetadataImage
+from penstock.core.controller.operations import Delete, Operation, Set
+from penstock.core.controller.records import Deletion, deletion_path, pack_deletion
+from penstock.model.ids import TopicId
+from penstock.observe.log import Logger
+
+SETTLED_AT_ONCE_MAX = 1_000
+"""Deletions ended in one transaction."""
+
+RETRY_S = 30.0
+"""After a failure of a disk, or another broker's change of the same record."""
+
+Gone = Callable[[Collection[TopicId]], Awaitable[frozenset[TopicId]]]
+"""Gives those topics of which no log can come back on this broker, whatever happens to the power."""
+
+
+class Deletions:
+    """Removes this broker from the deletions it has carried out."""
+
+    def __init__(self, *, store: MetadataStore, image: MetadataImage, broker_id: int, gone: Gone, log: Logger) -> None:
+        self._store = store
+        self._image = image
+        self._broker_id = broker_id
+        self._gone = gone
+        self._log = log
+        self._asked = asyncio.Event()
+        self._asked.set()
+
+    def follow(self, delta: ImageDelta) -> None:
+        if delta.deletions:
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Settle what was asked for, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.settle()
+            except (BadVersion, NoNode, StoreUnavailable, OSError) as error:
+                self._log.warning("deletions_unsettled", reason=str(error), retry_s=RETRY_S)
+                await asyncio.sleep(RETRY_S)
+                self._asked.set()
+
+    async def settle(self) -> None:
+        """End the deletions whose logs are gone from here; those of a directory that is offline wait for it."""
+        ours = [found for found in self._image.deletions.values() if self._broker_id in found.brokers]
+        if not ours:
+            return
+        gone = await self._gone([found.topic_id for found in ours])
+        done = [found for found in ours if found.topic_id in gone]
+        for first in range(0, len(done), SETTLED_AT_ONCE_MAX):
+            await self._store.multi([self._without(found) for found in done[first : first + SETTLED_AT_ONCE_MAX]])
+
+    def _without(self, deletion: Deletion) -> Operation:
+        """What ends a deletion, or leaves it to the other brokers."""
+        path = deletion_path(deletion.topic_id)
+        others = tuple(broker for broker in deletion.brokers if broker != self._broker_id)
+        if not others:
+            return Delete(path, deletion.version)
+        return Set(path, pack_deletion(replace(deletion, brokers=others)), deletion.version)

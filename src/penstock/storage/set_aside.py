@@ -1,0 +1,144 @@
+"""Logs that are set aside: data that the metadata does not know, or knows better.
+
+Nobody asked for their deletion, so a broker renames their directories to `<topic>-<partition>.<id>-stray` and never
+removes them. A note in the directory says whose log it was, why it was set aside and what checkpoints knew of it. A log
+whose topic the metadata knows again (a restored copy, `penstock log adopt`) is restored at the next start.
+"""
+
+import contextlib
+import json
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.storage import partition_metadata
+from penstock.storage.disk import Disk, replace_file
+from penstock.storage.names import (
+    PARTITION_METADATA,
+    STRAY_DIRECTORY,
+    marked_name,
+    parse_partition_name,
+    partition_name,
+)
+from penstock.storage.recovery import Stop
+from penstock.storage.segment_files import unlink_if_there
+
+NOTE = "set-aside.json"
+
+
+class Reason(Enum):
+    """Why a log is not in use."""
+
+    UNKNOWN_TOPIC = "unknown topic"
+    """The metadata has no topic of its id."""
+    SECOND_COPY = "second copy"
+    """Another log directory has more of the same partition."""
+    ADOPTED = "adopted"
+    """An operator gave it to a topic; the next start restores it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayLog:
+    """A log that is set aside, and what was known of it when it was."""
+
+    path: str
+    tp: TopicPartition
+    topic_id: TopicId
+    reason: Reason
+    stop: Stop = Stop.MACHINE_CRASH
+    """How the broker that last used it ended, where it has not been recovered since."""
+    log_start: int = 0
+    recovery_point: int = 0
+    high_watermark: int = 0
+    cleaned_to: int = 0
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether it is the log of its topic id: a second copy lacks records, so only an operator may choose it."""
+        return self.reason is not Reason.SECOND_COPY
+
+
+def set_aside(disk: Disk, log: StrayLog, unique: str) -> StrayLog:
+    """Rename a log's directory out of the way, with a note inside. The log as it is found from now on."""
+    # A disk too full for the note keeps the log all the same; restoring it is then the operator's choice.
+    with contextlib.suppress(OSError):
+        write_note(disk, log)
+    home = log.path.rpartition("/")[0]
+    aside = f"{home}/{marked_name(log.tp, STRAY_DIRECTORY, unique)}"
+    disk.rename(log.path, aside)
+    disk.sync_directory(home)
+    return replace(log, path=aside)
+
+
+def restore(disk: Disk, log: StrayLog, tp: TopicPartition) -> str:
+    """Rename the directory to the partition's own name; where it is now. Its note stays until `forget_note`."""
+    home = log.path.rpartition("/")[0]
+    path = f"{home}/{partition_name(tp)}"
+    disk.rename(log.path, path)
+    disk.sync_directory(home)
+    return path
+
+
+def write_note(disk: Disk, log: StrayLog) -> None:
+    note = {
+        "version": 1,
+        "topic": log.tp.topic,
+        "partition": log.tp.partition,
+        "topic_id": log.topic_id.hex(),
+        "reason": log.reason.value,
+        "stop": log.stop.value,
+        "log_start": log.log_start,
+        "recovery_point": log.recovery_point,
+        "high_watermark": log.high_watermark,
+        "cleaned_to": log.cleaned_to,
+    }
+    replace_file(disk, f"{log.path}/{NOTE}", json.dumps(note, indent=1).encode(), sync=True)
+
+
+def forget_note(disk: Disk, path: str) -> None:
+    """The log is in use again, and the checkpoints know what the note said."""
+    unlink_if_there(disk, f"{path}/{NOTE}")
+
+
+def find(disk: Disk, directory: str) -> list[StrayLog]:
+    """The logs that are set aside in a log directory."""
+    found = (read(disk, f"{directory}/{name}") for name in sorted(disk.list_directory(directory)))
+    return [log for log in found if log is not None]
+
+
+def read(disk: Disk, path: str) -> StrayLog | None:
+    """The log set aside at a path; None when it is none, or when nothing says which partition it was."""
+    name = path.rpartition("/")[2]
+    if not name.endswith(STRAY_DIRECTORY):
+        return None
+    try:
+        note = json.loads(disk.read_file(f"{path}/{NOTE}"))
+        return StrayLog(
+            path=path,
+            tp=TopicPartition(note["topic"], note["partition"]),
+            topic_id=TopicId(bytes.fromhex(note["topic_id"])),
+            reason=Reason(note["reason"]),
+            stop=Stop(note["stop"]),
+            log_start=note["log_start"],
+            recovery_point=note["recovery_point"],
+            high_watermark=note["high_watermark"],
+            cleaned_to=note["cleaned_to"],
+        )
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+        # Set aside by an earlier version or by hand: the name says which partition, and nothing says why.
+        tp = parse_partition_name(name.removesuffix(STRAY_DIRECTORY).rpartition(".")[0])
+        topic_id = read_topic_id(disk, path)
+        if tp is None or topic_id is None:
+            return None
+        return StrayLog(path=path, tp=tp, topic_id=topic_id, reason=Reason.SECOND_COPY)
+
+
+def read_topic_id(disk: Disk, path: str) -> TopicId | None:
+    """The id in a partition's metadata file, zero without the file; None when the path is no directory."""
+    try:
+        data = disk.read_file(f"{path}/{PARTITION_METADATA}")
+    except NotADirectoryError:
+        return None
+    except FileNotFoundError:
+        return TOPIC_ID_ZERO
+    return partition_metadata.decode(data)
