@@ -70,15 +70,26 @@ BatchSeen = tuple[int, int, int, int]
 class ProducerEntry:
     """What is known of one producer."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms", "timestamp", "txn_first_offset")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "generation", "seen_ms", "timestamp", "txn_first_offset")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, generation: int = 0) -> None:
         self.epoch = epoch
+        self.generation = generation
+        """Of the table when this was made: an older one than the table's has been frozen and does not change."""
         self.batches: list[BatchSeen] = []
         self.timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
         self.seen_ms = -1
+
+    def copy(self, generation: int) -> "ProducerEntry":
+        same = ProducerEntry(self.epoch, generation)
+        same.batches = self.batches.copy()
+        same.timestamp = self.timestamp
+        same.coordinator_epoch = self.coordinator_epoch
+        same.txn_first_offset = self.txn_first_offset
+        same.seen_ms = self.seen_ms
+        return same
 
     def snapshot(self, producer_id: int) -> ProducerSnapshot:
         last = self.batches[-1] if self.batches else None
@@ -94,13 +105,30 @@ class ProducerEntry:
         )
 
 
+class FrozenProducers:
+    """The producers of one partition at one moment, as a snapshot file holds them."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: list[tuple[int, ProducerEntry]]) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerSnapshot]:
+        return (entry.snapshot(producer_id) for producer_id, entry in self._entries)
+
+
 class ProducerTable:
     """The producers of one partition."""
 
-    __slots__ = ("_committed_to", "_decided", "_entries", "_open", "first_unstable")
+    __slots__ = ("_committed_to", "_decided", "_entries", "_generation", "_open", "first_unstable")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._generation = 0
+        """How often the table was frozen."""
         self._open: dict[int, int] = {}
         """First offset of each open transaction -> producer id, in order of offset."""
         self._decided: list[tuple[int, int]] = []
@@ -181,9 +209,12 @@ class ProducerTable:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._admit(producer_id, epoch)
-        elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches.clear()
+        else:
+            if entry.generation != self._generation:
+                entry = self._entries[producer_id] = entry.copy(self._generation)
+            if entry.epoch != epoch:
+                entry.epoch = epoch
+                entry.batches.clear()
         batches = entry.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
@@ -202,7 +233,7 @@ class ProducerTable:
             silent = sorted((e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0)
             for _, id_ in silent[: PRODUCERS_MAX // 10]:
                 del entries[id_]
-        entry = entries[producer_id] = ProducerEntry(epoch)
+        entry = entries[producer_id] = ProducerEntry(epoch, self._generation)
         return entry
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
@@ -254,9 +285,12 @@ class ProducerTable:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._admit(producer_id, epoch)
-        elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches.clear()
+        else:
+            if entry.generation != self._generation:
+                entry = self._entries[producer_id] = entry.copy(self._generation)
+            if entry.epoch != epoch:
+                entry.epoch = epoch
+                entry.batches.clear()
         entry.coordinator_epoch = coordinator_epoch
         entry.timestamp = timestamp
         entry.seen_ms = now_ms
@@ -297,6 +331,11 @@ class ProducerTable:
             del entries[id_]
         return len(gone)
 
+    def freeze(self) -> "FrozenProducers":
+        """The table as it is now, to be read later or in another thread: what changes from now on is a copy."""
+        self._generation += 1
+        return FrozenProducers(list(self._entries.items()))
+
     def snapshot(self) -> list[ProducerSnapshot]:
         """The table as a snapshot file holds it: of the five batches, the last one."""
         return [entry.snapshot(producer_id) for producer_id, entry in self._entries.items()]
@@ -305,7 +344,7 @@ class ProducerTable:
         """Start over from a snapshot; the log behind it is to be replayed next."""
         self.clear()
         for saved in entries:
-            entry = ProducerEntry(saved.epoch)
+            entry = ProducerEntry(saved.epoch, self._generation)
             if saved.last_offset >= 0:
                 entry.batches.append((saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp))
             entry.timestamp = saved.timestamp

@@ -411,7 +411,7 @@ class Hosts:
         for tp, (producers, _, _) in self._replayed.items():
             log = self._store.get(tp)
             if log is not None:
-                log.producers = producers.snapshot
+                log.producers = producers.freeze
         self._live.clear()
 
 

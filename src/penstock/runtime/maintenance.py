@@ -23,7 +23,9 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.unhurried import Result, Stopped, Unhurried
+from penstock.storage import producer_snapshot
 from penstock.storage.log import Log
+from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX
 from penstock.storage.retention import may_be_due, retain
 from penstock.storage.scrubber import Scrubber
 from penstock.storage.store import LogStore
@@ -211,9 +213,17 @@ class Maintenance:
         for host in list(self._hosts.live()):
             if host.gone is None and host.state.log_end != host.snapshot_at:
                 grown = host.readable_bytes - host.snapshot_bytes
-                if grown >= REPLAY_BYTES_MAX or now_ms - host.snapshot_ms >= interval_ms:
-                    host.snapshot(now_ms)
-                    await self._sleep(0)
+                if grown >= REPLAY_BYTES_MAX or now_ms - host.snapshot_ms >= interval_ms or host.log.producers_unsaved:
+                    await self._snapshot(host, now_ms)
+
+    async def _snapshot(self, host: PartitionHost, now_ms: int) -> None:
+        if len(host.producers) <= SNAPSHOT_AT_ONCE_MAX:
+            host.snapshot(now_ms)
+        else:
+            taken = host.begin_snapshot()
+            encoded = await self._off_loop(lambda: producer_snapshot.encode(taken.entries))
+            host.end_snapshot(taken, encoded, now_ms)
+        await self._sleep(0)
 
     # Looking
 

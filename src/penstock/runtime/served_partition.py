@@ -5,10 +5,11 @@ Everything runs on the event loop; between two awaits nobody else does.
 
 from asyncio import Future
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from penstock.config.log import TopicConfig
 from penstock.core.partition import Partition
-from penstock.core.producers import ProducerTable
+from penstock.core.producers import FrozenProducers, ProducerTable
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from penstock.model.ids import TopicId, TopicPartition
@@ -20,12 +21,21 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.intake import IntakeRules
 from penstock.runtime.outcomes import Fetched
 from penstock.runtime.wakes import Wakes, Watcher
+from penstock.storage import producer_snapshot
 from penstock.storage.flush import FlushJob
 from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 
 FLUSH_NEVER = 2**63
+
+
+class ProducersAt(NamedTuple):
+    """The producers of a partition after every batch below an offset."""
+
+    entries: FrozenProducers
+    offset: int
+    truncations: int
 
 
 class ServedPartition:
@@ -96,7 +106,7 @@ class ServedPartition:
         self._group = False
         self._flush_at = FLUSH_NEVER
         """An append that ends here or beyond asks for a flush."""
-        log.producers = producers.snapshot
+        log.producers = producers.freeze
         self.configure(config, rules)
         self._stabilise()
 
@@ -291,8 +301,19 @@ class ServedPartition:
 
     def snapshot(self, now_ms: int) -> None:
         """Keep the producers as they are, so that a start replays only what comes after."""
-        self.log.snapshot_producers(self.producers.snapshot(), self.state.log_end)
-        self.snapshot_at = self.state.log_end
+        taken = self.begin_snapshot()
+        self.end_snapshot(taken, producer_snapshot.encode(taken.entries), now_ms)
+
+    def begin_snapshot(self) -> "ProducersAt":
+        """The producers as they are, to be encoded off the loop: a hundred thousand take long."""
+        return ProducersAt(self.producers.freeze(), self.state.log_end, self.log.truncations)
+
+    def end_snapshot(self, taken: "ProducersAt", encoded: bytes, now_ms: int) -> None:
+        """Keep a snapshot that was encoded meanwhile, unless the log was cut or is no longer served."""
+        if self.gone is not None or self.log.truncations != taken.truncations:
+            return
+        self.log.save_producers(encoded, taken.offset)
+        self.snapshot_at = taken.offset
         self.snapshot_bytes = self.readable_bytes
         self.snapshot_ms = now_ms
 

@@ -12,10 +12,11 @@ tombstone.
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.storage import txn_index
 from penstock.storage.cleaned_txns import CleanedTxns
@@ -74,7 +75,7 @@ class Compaction:
         end: int,
         now_ms: int,
         keys_max: int,
-        last_batches: dict[int, LastBatch],
+        producers: Iterable[ProducerSnapshot],
         pace: Pace | None = None,
     ) -> None:
         self.view = view
@@ -85,7 +86,8 @@ class Compaction:
         self.now_ms = now_ms
         self.totals = Totals()
         self._keys = KeyMap(keys_max)
-        self._last_batches = last_batches
+        self._producers = producers
+        self._last_batches: dict[int, LastBatch] = {}
         self._pace = pace
         self._mapped_to = dirty_from
         self._txns = CleanedTxns([])
@@ -97,6 +99,7 @@ class Compaction:
     def build_map(self) -> None:
         """Learn the newest offset of every key in the dirty part, or in as much of it as the map can hold."""
         mark_gaps(self.view.disk, self.view.path)
+        self._last_batches = {one.producer_id: LastBatch(one.last_offset, one.epoch) for one in self._producers}
         self._txns = CleanedTxns(self._aborted())
         for batch in self._batches(self.dirty_from):
             if self._keys.is_full:
@@ -339,7 +342,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None
         end=end,
         now_ms=now_ms,
         keys_max=keys_max,
-        last_batches={entry.producer_id: LastBatch(entry.last_offset, entry.epoch) for entry in producers},
+        producers=producers,
         pace=pace,
     )
     log.cleaning = compaction

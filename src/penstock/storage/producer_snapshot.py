@@ -21,6 +21,10 @@ SNAPSHOTS_KEPT = 2
 """The newest, and one more in case the newest turns out damaged."""
 
 
+SNAPSHOT_AT_ONCE_MAX = 1_000
+"""Producers that are encoded while others wait: a millisecond. More are encoded by a thread."""
+
+
 class SnapshotDamaged(Exception):
     """A snapshot that cannot be believed: an older one and a longer replay take its place."""
 
@@ -46,9 +50,9 @@ def decode(data: bytes) -> list[ProducerSnapshot]:
     return [ProducerSnapshot._make(found) for found in ENTRY.iter_unpack(body[COUNT.size :])]
 
 
-def write(disk: Disk, directory: str, entries: Iterable[ProducerSnapshot], offset: int, *, sync: bool) -> None:
+def write(disk: Disk, directory: str, encoded: bytes, offset: int, *, sync: bool) -> None:
     """Keep the producers as they are after every batch below `offset`."""
-    replace_file(disk, f"{directory}/{offset_name(offset, SNAPSHOT)}", encode(entries), sync=sync)
+    replace_file(disk, f"{directory}/{offset_name(offset, SNAPSHOT)}", encoded, sync=sync)
 
 
 def offsets(disk: Disk, directory: str) -> list[int]:

@@ -1,6 +1,6 @@
 """What a log consists of at any moment: its segments, and the head that is written; opening, rolling, letting go."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Protocol
 
 from penstock.core.producers import ProducerSnapshot
@@ -32,6 +32,10 @@ class Cleaning(Protocol):
         ...
 
 
+class Producers(Sized, Iterable[ProducerSnapshot], Protocol):
+    """The producers of a partition at one moment."""
+
+
 class SegmentedLog:
     """A log that is opened at its first use, and whose files are closed and opened again as room allows."""
 
@@ -58,6 +62,7 @@ class SegmentedLog:
         "path",
         "pooled",
         "producers",
+        "producers_unsaved",
         "recovery_point",
         "segments",
         "size_bytes",
@@ -115,8 +120,10 @@ class SegmentedLog:
         """Whether its directory exists; a new log's does not until there is something to write."""
         self.head: Head | None = None
         self.epochs = LeaderEpochs()
-        self.producers: Callable[[], Iterable[ProducerSnapshot]] | None = None
+        self.producers: Callable[[], Producers] | None = None
         """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        self.producers_unsaved = False
+        """Whether a segment ended without a snapshot, because there were too many producers to encode at once."""
         self.txn_notes = TxnNotes()
         self.truncations: int = 0
         """How often its end was cut off: a flush that began before says nothing about what was written after."""
@@ -294,15 +301,24 @@ class SegmentedLog:
             self.head = head
             raise self.directory.failed(error, f"beginning a segment of {self.tp}") from error
         if self.producers is not None:
-            self.snapshot_producers(self.producers(), self.log_end)
+            producers = self.producers()
+            if len(producers) <= producer_snapshot.SNAPSHOT_AT_ONCE_MAX:
+                self.snapshot_producers(producers, self.log_end)
+            else:
+                self.producers_unsaved = True
 
     def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
         """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
+        self.save_producers(producer_snapshot.encode(entries), offset)
+
+    def save_producers(self, encoded: bytes, offset: int) -> None:
+        """The same with a snapshot that is encoded already."""
         if not self.made or not self.save_aborted():
             return
+        self.producers_unsaved = False
         disk = self.directory.disk
         try:
-            producer_snapshot.write(disk, self.path, entries, offset, sync=False)
+            producer_snapshot.write(disk, self.path, encoded, offset, sync=False)
             producer_snapshot.prune(disk, self.path, log_end=self.log_end, settled=self.checkpointed)
         except OSError as error:
             # A full disk costs a longer replay, no more.

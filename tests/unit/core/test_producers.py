@@ -393,3 +393,33 @@ def test_transactions_ahead_of_the_high_watermark_do_not_make_each_other_slower(
 
     assert table.first_unstable is None
     assert Counted.compared < 40 * count, "a few per transaction and per halving of their number"
+
+
+def test_a_frozen_table_stays_as_it_was_while_the_table_changes() -> None:
+    table = ProducerTable()
+    for producer_id in range(3):
+        table.record(producer_id, 0, 0, 0, producer_id == 2, producer_id, 1000, 1000)
+    before = table.snapshot()
+
+    frozen = table.freeze()
+    table.record(0, 0, 1, 0, False, 3, 2000, 2000)
+    table.record(1, 5, 0, 0, False, 4, 2000, 2000)
+    table.record_marker(2, 0, 1, 5, False, 2000, 2000)
+    table.record(9, 0, 0, 0, False, 6, 2000, 2000)
+    table.expire(3000 + DAY_MS, DAY_MS)
+
+    assert list(frozen) == before
+    assert len(frozen) == 3
+
+
+def test_what_was_frozen_changes_again_without_another_copy() -> None:
+    table = ProducerTable()
+    table.record(0, 0, 0, 0, False, 0, 1000, 1000)
+    first = table.freeze()
+    table.record(0, 0, 1, 0, False, 1, 1000, 1000)
+    held = table.get(0)
+    table.record(0, 0, 2, 0, False, 2, 1000, 1000)
+
+    assert table.get(0) is held
+    assert [entry.last_offset for entry in first] == [0]
+    assert [entry.last_offset for entry in table.freeze()] == [2]

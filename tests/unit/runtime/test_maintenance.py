@@ -13,6 +13,7 @@ from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
+from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX, decode, encode
 
 SMALL = {"internal.segment.bytes": "200", "index.interval.bytes": "0", "file.delete.delay.ms": "1000"}
 HOUR_MS = 3_600_000
@@ -327,3 +328,63 @@ def test_stopping_ends_work_in_threads() -> None:
     asyncio.run(work.compacting.run())
 
     assert rig.host().log.cleaning is None
+
+
+def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    count = SNAPSHOT_AT_ONCE_MAX + 1
+    for producer_id in range(count):
+        host.producers.record(producer_id, 0, 0, 0, False, 0, NOW_MS, NOW_MS)
+    rig.append(host, batch(b"a", producer_id=5, base_sequence=1))
+    rig.clock.ms += 60_000
+    threads = rig.threads
+    threads.eager = False
+    work = maintenance(rig)
+
+    async def story() -> None:
+        saving = asyncio.create_task(work.snapshot_producers())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert threads.queue, "it is encoded by a thread"
+        rig.append(host, batch(b"b", producer_id=5, base_sequence=2))
+        threads.work()
+        await saving
+
+    asyncio.run(story())
+
+    assert host.snapshot_at == 1
+    saved = decode(rig.disk.read_file("/data/orders-0/00000000000000000001.snapshot"))
+    assert len(saved) == count
+    assert {entry.producer_id: entry.last_sequence for entry in saved}[5] == 1
+
+
+def test_a_snapshot_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", producer_id=5))
+    taken = host.begin_snapshot()
+    host.log.truncations += 1
+
+    host.end_snapshot(taken, encode(taken.entries), NOW_MS)
+
+    assert host.snapshot_at == 0
+
+
+def test_a_segment_that_ends_with_many_producers_is_snapshotted_by_the_next_round() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", producer_id=5))
+    for producer_id in range(SNAPSHOT_AT_ONCE_MAX + 1):
+        host.producers.record(producer_id, 0, 1, 0, False, 0, NOW_MS, NOW_MS)
+
+    host.log.roll()
+
+    assert host.log.producers_unsaved
+    assert "00000000000000000001.snapshot" not in rig.disk.list_directory("/data/orders-0")
+
+    rig.threads.eager = True
+    asyncio.run(maintenance(rig).snapshot_producers())
+
+    assert not host.log.producers_unsaved
+    assert "00000000000000000001.snapshot" in rig.disk.list_directory("/data/orders-0")

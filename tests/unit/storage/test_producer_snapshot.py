@@ -47,8 +47,8 @@ def test_the_newest_sound_snapshot_within_the_log_is_taken():
     for _ in range(30):
         put(log, batch_of(b"x"))
     for offset in (10, 20):
-        producer_snapshot.write(disk, PATH, [ONE._replace(last_offset=offset)], offset, sync=False)
-    producer_snapshot.write(disk, PATH, [], 31, sync=False)
+        producer_snapshot.write(disk, PATH, encode([ONE._replace(last_offset=offset)]), offset, sync=False)
+    producer_snapshot.write(disk, PATH, encode([]), 31, sync=False)
     disk.flip(f"{PATH}/{20:020d}.snapshot", 20)
 
     assert latest(log) == (10, [ONE._replace(last_offset=10)])
