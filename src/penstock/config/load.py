@@ -4,6 +4,7 @@ A key nobody knows is refused with the nearest name that exists; every error nam
 what is allowed.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from penstock.model.generated_errors import InvalidConfig
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 WHITE = " \t\f"
+FOUR_DIGITS = re.compile("[0-9A-Fa-f]{4}")
 
 
 class ConfigFault(Exception):
@@ -59,6 +61,8 @@ def accept(name: str, place: str, warnings: list[str]) -> bool:
 
 
 def check_value(name: str, text: str, place: str) -> None:
+    if "\0" in text:
+        raise ConfigFault(f"{place}: the value of {name} has a zero byte")
     try:
         BROKER_KEYS[name].read(text)
     except InvalidConfig as fault:
@@ -88,7 +92,10 @@ def read_file(file: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as fault:
         raise ConfigFault(f"{file}: cannot be read: {fault}") from None
     if file.suffix == ".properties":
-        return dict(read_properties(text))
+        try:
+            return dict(read_properties(text))
+        except ConfigFault as fault:
+            raise ConfigFault(f"{file}: {fault}") from None
     return read_toml(file, text)
 
 
@@ -96,10 +103,12 @@ def read_toml(file: Path, text: str) -> dict[str, str]:
     import tomllib  # takes longer to import than most starts need it
 
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
+        return dict(flatten(file, "", tomllib.loads(text)))
+    except RecursionError:
+        raise ConfigFault(f"{file}: its tables or lists are nested too deeply") from None
+    except ValueError as fault:
+        # Numbers with thousands of digits too, which the parser leaves to int().
         raise ConfigFault(f"{file}: not TOML: {fault}") from None
-    return dict(flatten(file, "", tree))
 
 
 def flatten(file: Path, prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -114,7 +123,10 @@ def flatten(file: Path, prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[
             case str() | int() | float():
                 yield path, str(value)
             case list():
-                yield path, ",".join(str(item) for item in cast("list[object]", value))
+                items = cast("list[object]", value)
+                if any(isinstance(item, dict | list) for item in items):
+                    raise ConfigFault(f"{file}: {path} has a list of lists or tables, which no setting takes")
+                yield path, ",".join(str(item) for item in items)
             case _:
                 raise ConfigFault(f"{file}: {path} has a {type(value).__name__}, which no setting takes")
 
@@ -156,10 +168,17 @@ def unescape(text: str) -> str:
         if text[at] != "\\" or at + 1 == len(text):
             out.append(text[at])
             at += 1
-        elif text[at + 1] == "u" and len(text) >= at + 6:
-            out.append(chr(int(text[at + 2 : at + 6], 16)))
+        elif text[at + 1] == "u":
+            digits = text[at + 2 : at + 6]
+            if not FOUR_DIGITS.fullmatch(digits):
+                raise ConfigFault(f"\\u{digits} is not \\u and four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
             at += 6
         else:
             out.append(ESCAPES.get(text[at + 1], text[at + 1]))
             at += 2
-    return "".join(out)
+    try:
+        # Java writes a character beyond 16 bits as two of them.
+        return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ConfigFault(f"{text} has half of a character, a lone \\ud800 to \\udfff") from None
