@@ -11,6 +11,8 @@ BROKER := $(VENV)/.broker-installed
 DEV := $(VENV)/.dev-installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= ./penstock-data
+# Where /metrics is: HOST:PORT, or empty for the default, 127.0.0.1:9308 or a free port.
+METRICS ?=
 WORKERS ?= 2
 TESTS ?= tests
 
@@ -22,7 +24,7 @@ help:
 # In the foreground of a terminal the broker is a job of its own, so that Ctrl-C stops it and not make, which then ends
 # with its status. Ctrl-Z would leave such a job to be killed, so it does nothing.
 up: $(BROKER) ## start a broker on :9092 with its data in ./penstock-data
-	@up='$(BIN)/penstock up --listen $(LISTEN) --data $(DATA)'; \
+	@up='$(BIN)/penstock up --listen $(LISTEN) --data $(DATA) $(if $(METRICS),--set metrics.listener=$(METRICS))'; \
 	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; $$up;; *) exec $$up;; esac
 
 install: $(DEV) ## make .venv with penstock and everything the tests need

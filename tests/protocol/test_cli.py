@@ -304,3 +304,38 @@ def test_the_cluster_names_its_brokers_its_controller_and_what_they_understand(c
     assert only["features"]["transaction.version"] == 2
     table = cli.out("cluster", "info")
     assert f"cluster {found['cluster_id']}  1 broker  controller {only['broker']}" in table
+
+
+@pytest.mark.penstock_only
+def test_what_a_broker_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
+    port, metrics_port = free_ports(2)
+    data = tmp_path / "data"
+    listen = ("--listen", f"127.0.0.1:{port}", "--set", f"metrics.listener=127.0.0.1:{metrics_port}")
+    own = Cli(f"127.0.0.1:{port}")
+    with Child((*PENSTOCK, "up", *listen, "--data", str(data)), log=tmp_path / "log") as up:
+        up.wait_until(lambda: port_answers(port), what="open port", seconds_max=COMMAND_SECONDS_MAX)
+        own.out("produce", "kept", "-v", "hello")
+        own.out("consume", "kept", "-g", "readers")
+        assert up.stop() == 0
+
+    found = [data, *data.rglob("*")]
+    assert {"metadata.sqlite", "meta.properties", "kept-0"} <= {path.name for path in found}
+    assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.penstock_only
+def test_a_second_broker_takes_a_free_port_for_its_metrics_and_says_so(tmp_path: Path) -> None:
+    port, second_port, metrics_port = free_ports(3)
+
+    def up(number: int, at: int) -> Child:
+        listen = ("--listen", f"127.0.0.1:{at}", "--set", f"metrics.listener=127.0.0.1:{metrics_port}")
+        return Child((*PENSTOCK, "up", *listen, "--data", str(tmp_path / str(number))), log=tmp_path / f"log{number}")
+
+    with up(1, port) as first, up(2, second_port) as second:
+        for child, at in ((first, port), (second, second_port)):
+            child.wait_until(lambda at=at: port_answers(at), what="open port", seconds_max=COMMAND_SECONDS_MAX)
+        logs = [(tmp_path / f"log{number}").read_text() for number in (1, 2)]
+
+    (taken,) = [json.loads(line) for log in logs for line in log.splitlines() if "metrics_port_taken" in line]
+    assert (taken["wanted"], taken["key"]) == (metrics_port, "metrics.listener")
+    assert taken["port"] not in (0, metrics_port)

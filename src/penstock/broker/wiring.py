@@ -248,9 +248,9 @@ class Broker:
         return ObserveServer(Collector(sources), readings.waiting_for, self._ground.log.bind(part="observe"))
 
     async def _observe(self, server: ObserveServer) -> None:
-        if self._config.metrics_listener:
-            host, _, port = self._config.metrics_listener.rpartition(":")
-            await server.start(host, int(port))
+        address = self._config.metrics_address
+        if address is not None:
+            await server.start(*address)
 
     def _follow_traffic(self, delta: ImageDelta) -> None:
         for change in delta.topics:

@@ -9,7 +9,7 @@ from penstock.config.group import GroupKeys
 from penstock.config.key import Key, Kind, key, keys_of
 from penstock.config.log import TopicConfig, topic_defaults
 from penstock.config.log_defaults import LogDefaults
-from penstock.config.network import Endpoint, NetworkKeys, read_endpoint, read_overrides
+from penstock.config.network import Endpoint, NetworkKeys, read_address, read_endpoint, read_overrides
 from penstock.config.replica import ReplicaKeys
 from penstock.config.txn import TransactionKeys
 from penstock.model.generated_errors import InvalidConfig
@@ -105,6 +105,8 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
                 f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})"
             )
         read_overrides("max.connections.per.ip.overrides", self.max_connections_per_ip_overrides)
+        if self.metrics_listener:
+            read_address("metrics.listener", self.metrics_listener)
         protections = self._protections()
         for endpoint in self.endpoints:
             protection = protections.get(endpoint.name)
@@ -136,6 +138,11 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         without = {name.upper() for name in self.controller_listener_names}
         found = tuple(read_endpoint("advertised.listeners", text) for text in self.advertised_listeners or ())
         return tuple(endpoint for endpoint in found if endpoint.name not in without)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of the pages for monitoring; None for none."""
+        return read_address("metrics.listener", self.metrics_listener) if self.metrics_listener else None
 
     @property
     def connections_of_address_max(self) -> dict[str, int]:

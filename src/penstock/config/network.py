@@ -1,6 +1,7 @@
 """Where a broker listens, and how much it takes from whom."""
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 
 from penstock.config.key import INT_MAX, Kind, Mode, key
 from penstock.model.generated_errors import InvalidConfig
@@ -8,7 +9,6 @@ from penstock.model.generated_errors import InvalidConfig
 PORT_MAX = 65535
 NO_EFFECT = "Accepted for Kafka's sake, without effect: each connection has bounds of its own."
 NO_CHANGE_QUOTA = "Accepted for Kafka's sake, without effect: changes of topics are not slowed down."
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,19 @@ class Endpoint:
     host: str
     port: int
 
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
-
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an IP address. A name is none, however it begins: ask a resolver first."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
 
 
 def read_endpoint(key_name: str, text: str) -> Endpoint:
@@ -41,6 +46,17 @@ def read_endpoint(key_name: str, text: str) -> Endpoint:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return Endpoint(name=name.upper(), host=host, port=int(port))
+
+
+def read_address(key_name: str, text: str) -> tuple[str, int]:
+    """Host and port from HOST:PORT; an empty host is every interface, and needs its colon."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX or (":" in host and not bracketed):
+        raise InvalidConfig(
+            f"Invalid value {text} for configuration {key_name}: an address is HOST:PORT, such as 127.0.0.1:9308"
+        )
+    return host[1:-1] if bracketed else host, int(port)
 
 
 def check_endpoints(key_name: str, items: tuple[str, ...]) -> None:
@@ -209,5 +225,6 @@ class NetworkKeys:
         "metrics.listener",
         "127.0.0.1:9308",
         Kind.STRING,
-        doc="HOST:PORT of /metrics, /healthz and /readyz; empty for none. A taken port is logged and no more.",
+        doc="HOST:PORT of /metrics, /healthz and /readyz; empty for none. If the port is in use, a free one is "
+        "taken and logged.",
     )

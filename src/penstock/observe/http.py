@@ -19,6 +19,7 @@ REQUEST_BYTES_MAX = 8_192
 REQUEST_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 30.0
 CONNECTIONS_MAX = 32
+ANY_PORT = 0
 
 STATUS_TEXT = {
     200: "OK",
@@ -88,14 +89,28 @@ class ObserveServer:
         self._rendering = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> bool:
-        """Listen; False, and a warning, when the address is taken: a broker must serve even if nobody can watch it."""
+        """Listen, on a free port where the wanted one is taken, as it is by another broker of the same machine.
+
+        False, and a warning, when there is no listening there: a broker must serve even if nobody can watch it.
+        """
         try:
-            self._server = _listening(await asyncio.start_server(self._accept, host, port, limit=REQUEST_BYTES_MAX))
+            await self._listen(host, port)
         except OSError as error:
-            self._log.warning("metrics_unavailable", host=host, port=port, reason=str(error), key="metrics.listener")
-            return False
+            reason = {"reason": str(error), "key": "metrics.listener"}
+            if error.errno != errno.EADDRINUSE:
+                self._log.warning("metrics_unavailable", host=host, port=port, **reason)
+                return False
+            try:
+                await self._listen(host, ANY_PORT)
+            except OSError as second:
+                self._log.warning("metrics_unavailable", host=host, port=port, **{**reason, "reason": str(second)})
+                return False
+            self._log.warning("metrics_port_taken", host=host, wanted=port, port=self.port, key="metrics.listener")
         self._log.info("metrics_listening", host=host, port=self.port)
         return True
+
+    async def _listen(self, host: str, port: int) -> None:
+        self._server = _listening(await asyncio.start_server(self._accept, host, port, limit=REQUEST_BYTES_MAX))
 
     @property
     def port(self) -> int:

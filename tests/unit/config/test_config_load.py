@@ -7,6 +7,7 @@ import pytest
 from penstock.config.broker import BROKER_KEYS, BrokerConfig
 from penstock.config.foreign import GUARDS, UNUSED
 from penstock.config.load import ConfigFault, load
+from penstock.config.network import is_loopback
 from penstock.model.generated_errors import InvalidConfig
 
 STOCK_SERVER_PROPERTIES = """\
@@ -135,14 +136,72 @@ def test_a_listener_of_an_unmapped_name_is_refused() -> None:
         load(file=None, env={}, flags={"listeners": "INSIDE://localhost:9093"})
 
 
-def test_only_a_loopback_address_is_called_one() -> None:
-    config = BrokerConfig.from_settings(
-        {
-            "listeners": "A://localhost:1,B://127.0.0.9:2,C://[::1]:3,D://:4,E://10.0.0.1:5",
-            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT,D:PLAINTEXT,E:PLAINTEXT",
-        }
-    )
-    assert [endpoint.loopback for endpoint in config.endpoints] == [True, True, True, False, False]
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "127.255.255.254", "::1", "::ffff:127.0.0.1"])
+def test_an_address_of_this_machine_alone_is_loopback(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "0.0.0.0", "10.0.0.1", "::", "::ffff:10.0.0.1", "127.evil.example", "127.0.0.1.evil.example", "127."],
+)
+def test_neither_other_addresses_nor_names_are_loopback(address: str) -> None:
+    assert not is_loopback(address)
+
+
+@pytest.mark.parametrize("text", ["9308", "localhost", "localhost:", "localhost:port", "localhost:70000", "::1"])
+def test_what_is_no_address_of_metrics_is_refused(text: str) -> None:
+    with pytest.raises(ConfigFault, match=r"metrics\.listener: an address is HOST:PORT"):
+        load(file=None, env={}, flags={"metrics.listener": text})
+
+
+def test_the_address_of_metrics_is_read() -> None:
+    def address(text: str) -> tuple[str, int] | None:
+        return load(file=None, env={}, flags={"metrics.listener": text}).metrics_address
+
+    assert [address(text) for text in ("[::1]:1", ":2", "h:3", "")] == [("::1", 1), ("", 2), ("h", 3), None]
+
+
+@pytest.mark.parametrize(
+    ("written_as", "why"),
+    [
+        ("\\uZZZZ", r"\\uZZZZ is not"),
+        ("\\u+123", r"\\u\+123 is not"),
+        ("\\u12", r"\\u12 is not"),
+        ("\\u", r"\\u is not"),
+        ("\\ud83d", "half of a character"),
+    ],
+)
+def test_escapes_that_are_none_are_refused_with_the_file(tmp_path: Path, written_as: str, why: str) -> None:
+    file = written(tmp_path, "p.properties", f"cluster.id={written_as}\n")
+
+    with pytest.raises(ConfigFault, match=rf"p\.properties: .*{why}"):
+        load(file=file, env={}, flags={})
+
+
+def test_a_character_of_two_halves_is_one(tmp_path: Path) -> None:
+    file = written(tmp_path, "p.properties", "broker.rack=\\ud83d\\ude00\\u00e9\n")
+
+    assert load(file=file, env={}, flags={}).broker_rack == "😀é"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "broker.rack = " + "[" * 5_000 + "]" * 5_000,
+        ".".join(["a"] * 5_000) + " = 1",
+        "[" + ".".join(["a"] * 5_000) + "]\nb = 1",
+        "num.partitions = " + "9" * 5_000,
+        "log.dirs = [{a = 1}]",
+        "log.dirs = [['a']]",
+        'broker.rack = "a\\u0000b"',
+        "broker.rack = 2026-11-01",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_hostile_toml_is_refused_with_the_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigFault, match=r"p\.toml: "):
+        load(file=written(tmp_path, "p.toml", text), env={}, flags={})
 
 
 def test_a_file_that_is_not_toml_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -143,15 +143,27 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     serving(use)
 
 
-def test_a_taken_port_is_reported_and_not_fatal() -> None:
+def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
     async def main() -> None:
         first = ObserveServer(Collector(), lambda: (), LOG)
         second = ObserveServer(Collector(), lambda: (), LOG)
         assert await first.start("127.0.0.1", 0)
-        assert not await second.start("127.0.0.1", first.port)
+        assert await second.start("127.0.0.1", first.port)
+        assert second.port != first.port
         await second.stop()
         await first.stop()
 
+    uvloop.run(main())
+    asyncio.run(main())
+
+
+def test_an_address_of_another_machine_is_reported_and_not_fatal() -> None:
+    async def main() -> None:
+        server = ObserveServer(Collector(), lambda: (), LOG)
+        assert not await server.start("192.0.2.1", 0)
+        await server.stop()
+
+    uvloop.run(main())
     asyncio.run(main())
 
 
