@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from penstock.cluster.embedded import StoreDamaged, StoreInUse
 from penstock.cluster.store import StoreUnavailable
 from penstock.config.broker import BrokerConfig
 from penstock.config.load import ConfigFault, load
+from penstock.config.network import Endpoint, is_loopback
 from penstock.model.clock import SystemChance, SystemClock
 from penstock.observe.log import LEVELS, LogStyle, configure, logger
 from penstock.storage.directories import StartRefused
@@ -33,6 +35,10 @@ GC_THRESHOLDS = (50_000, 20, 50)
 
 SWITCH_S = 0.0005
 """How long a background thread may keep the interpreter from the event loop, which has clients waiting."""
+
+
+PRIVATE_UMASK = 0o077
+"""Records, offsets and passwords of users are nobody else's: files are 0600 and directories 0700."""
 
 
 class Refused(Exception):
@@ -57,7 +63,10 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
     if flags.listen is not None:
         given["listeners"] = f"PLAINTEXT://{flags.listen}"
     if flags.data is not None:
-        given["log.dirs"] = str(flags.data)
+        data = str(flags.data)
+        if "," in data or data != data.strip():
+            raise Refused(f"--data {data!r} is not one directory: say --set log.dirs=DIR,DIR for several")
+        given["log.dirs"] = data
     if flags.insecure_listen:
         given["insecure.listen"] = "true"
     for item in flags.set:
@@ -70,13 +79,24 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
     except ConfigFault as fault:
         raise Refused(str(fault)) from None
     for endpoint in config.endpoints:
-        if not endpoint.loopback and not config.insecure_listen:
+        if not config.insecure_listen and reached_by_others(endpoint):
             raise Refused(
                 f"{endpoint} can be reached from other machines, and a listener without authentication lets anyone in. "
                 "Listen on a loopback address (--listen 127.0.0.1:9092), or say --insecure-listen if you trust "
                 "everybody on that network"
             )
     return config
+
+
+def reached_by_others(endpoint: Endpoint) -> bool:
+    """Whether other machines can reach where this endpoint leads; of a name, any of its addresses counts."""
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise Refused(f"{endpoint}: cannot find an address of {endpoint.host}: {error}") from None
+    return not all(is_loopback(str(address[0])) for *_, address in found)
 
 
 def raise_file_limit() -> None:
@@ -123,6 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.warning("setting_without_effect", detail=warning)
     log.info("starting", version=penstock.__version__, broker_id=config.broker_id, data=list(config.data_directories))
     raise_file_limit()
+    os.umask(PRIVATE_UMASK)
     broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log)
     try:
         run_loop(broker)

@@ -17,6 +17,7 @@ from penstock.client.connection import parse_address
 
 LISTEN_DEFAULT = "localhost:9092"
 DATA_DEFAULT = Path("penstock-data")
+PRIVATE_MODE = 0o700
 
 ListenOption = Annotated[
     str | None, typer.Option("--listen", "-l", metavar="HOST:PORT", help=f"Where to listen; {LISTEN_DEFAULT} if unset.")
@@ -78,6 +79,8 @@ def broker_arguments(
     if listen is not None:
         arguments += ["--listen", listen]
     if data is not None:
+        if "," in str(data):
+            raise typer.BadParameter(f"{data} is not one directory: say --set log.dirs=DIR,DIR", param_hint="--data")
         arguments += ["--data", str(data)]
     if config is not None:
         arguments += ["--config", str(config)]
@@ -91,7 +94,7 @@ def broker_arguments(
 def make_data_directory(data: Path) -> None:
     """So that the first start needs no preparation."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(PRIVATE_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(
             f"cannot make the data directory {data}: {error.strerror}", "choose another one with --data DIR"

@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 Buffer = bytes | bytearray | memoryview
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
-DIRECTORY_MODE = 0o755
-FILE_MODE = 0o644
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
 
 
 class FileStat(NamedTuple):

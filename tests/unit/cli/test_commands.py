@@ -71,6 +71,8 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ["topic", "alter", "t"],
         ["topic", "alter", "t", "novalue"],
         ["topic", "truncate", "t", "--before", "then"],
+        ["up", "--data", "a,b"],
+        ["broker", "--data", "a,b"],
     ],
     ids=" ".join,
 )
