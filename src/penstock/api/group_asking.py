@@ -73,24 +73,33 @@ def when_committed(
     coordinators: Sequence[Coordinator[Any]], response: Any, failed: Callable[[BrokerError], Any]
 ) -> Any:
     """An answer that tells what was read: it goes out when nothing it tells can be undone any more."""
+    waits: dict[Future[None], Coordinator[Any]] = {}
+
+    def stop_waiting() -> None:
+        for wait, coordinator in waits.items():
+            coordinator.stop_waiting(wait)
+        waits.clear()
+
     try:
-        waits = [wait for coordinator in coordinators if (wait := coordinator.committed()) is not None]
+        for coordinator in coordinators:
+            wait = coordinator.committed()
+            if wait is not None:
+                waits[wait] = coordinator
     except BrokerError as error:
+        stop_waiting()
         return failed(coordinator_error(error))
     if not waits:
         return response
-    pending = Pending()
-    left = set(waits)
+    pending = Pending(on_abandon=stop_waiting)
 
     def done(wait: Future[None]) -> None:
-        error = None if wait.cancelled() else wait.exception()
-        if not left:
+        if waits.pop(wait, None) is None:
             return
-        left.discard(wait)
+        error = None if wait.cancelled() else wait.exception()
         if isinstance(error, BrokerError):
-            left.clear()
+            stop_waiting()
             pending.resolve(failed(coordinator_error(error)))
-        elif not left:
+        elif not waits:
             pending.resolve(response)
 
     for wait in waits:

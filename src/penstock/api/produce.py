@@ -42,6 +42,9 @@ from penstock.wire.produce import (
 )
 from penstock.wire.records import parse_batch_header
 
+Wait = tuple[ProducedPartition, PartitionHost, "Future[None]"]
+"""A batch that was written, and what its acknowledgement waits for."""
+
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
 
@@ -92,7 +95,7 @@ class Produce:
             return self._all_failed(request, InvalidRequiredAcks())
         topics: list[ProducedTopic] = []
         unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]] = []
-        waits: list[tuple[ProducedPartition, Future[None]]] = []
+        waits: list[Wait] = []
         written = 0
         now_ms, version, rows = context.now_ms, context.api_version, self._traffic.rows
         for name, topic_id, partitions in request.topics:
@@ -114,7 +117,7 @@ class Produce:
                         continue
                     wait = self._succeeded(result, host, appended, acks)
                     if wait is not None:
-                        waits.append((result, wait))
+                        waits.append((result, host, wait))
                     if records is not None:
                         size = len(records)
                         written += size
@@ -216,14 +219,14 @@ class Produce:
         request: ProduceRequest,
         topics: list[ProducedTopic],
         unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]],
-        waits: list[tuple[ProducedPartition, Future[None]]],
+        waits: list[Wait],
     ) -> Any:
         """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
         for result, host, work in unfinished:
             try:
                 wait = self._succeeded(result, host, await work, request.acks)
                 if wait is not None:
-                    waits.append((result, wait))
+                    waits.append((result, host, wait))
             except BrokerError as error:
                 self._failed(result, error)
         return self._reply(request, topics, waits)
@@ -232,7 +235,7 @@ class Produce:
         self,
         request: ProduceRequest,
         topics: list[ProducedTopic],
-        waits: list[tuple[ProducedPartition, Future[None]]],
+        waits: list[Wait],
     ) -> ProduceAnswer | Pending | None:
         if request.acks == 0:
             for _, _, results in topics:
@@ -245,31 +248,41 @@ class Produce:
             return answer
         return self._wait(answer, waits, request.timeout_ms)
 
-    def _wait(
-        self, answer: ProduceAnswer, waits: list[tuple[ProducedPartition, Future[None]]], timeout_ms: int
-    ) -> Pending:
-        """Answer when every batch is as safe as was asked for, or say at the deadline which are not."""
-        left = {id(future): result for result, future in waits}
-        pending = Pending()
+    def _wait(self, answer: ProduceAnswer, waits: list[Wait], timeout_ms: int) -> Pending:
+        """Answer when every batch is as safe as was asked for, or say at the deadline which are not.
 
-        def settled(future: Future[None]) -> None:
-            result = left.pop(id(future), None)
-            if result is None:
+        A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
+        """
+        left = {wait: (result, host) for result, host, wait in waits}
+
+        def settled(wait: Future[None]) -> None:
+            known = left.pop(wait, None)
+            if known is None:
                 return
-            error = future.exception() if not future.cancelled() else None
+            error = wait.exception() if not wait.cancelled() else None
             if error is not None:
-                self._failed(result, error)
+                self._failed(known[0], error)
             if not left:
                 timer.cancel()
                 pending.resolve(answer)
 
+        def give_up() -> None:
+            while left:
+                wait, (_, host) = left.popitem()
+                host.stop_waiting(wait)
+
         def expired() -> None:
-            for result in left.values():
+            for result, _ in left.values():
                 self._failed(result, RequestTimedOut())
-            left.clear()
+            give_up()
             pending.resolve(answer)
 
+        def abandoned() -> None:
+            timer.cancel()
+            give_up()
+
+        pending = Pending(on_abandon=abandoned)
         timer = self._timers.after_ms(max(timeout_ms, 0), expired)
-        for _, future in waits:
-            future.add_done_callback(settled)
+        for wait in left:
+            wait.add_done_callback(settled)
         return pending

@@ -32,15 +32,16 @@ MarkerResult = markers_api.WritableTxnMarkerPartitionResult
 class MarkerWriting:
     """A request for markers on its way: so many are written in a turn of the loop, and the answer tells of all."""
 
-    __slots__ = ("_answers", "_log", "_pending", "_to_write", "_waiting")
+    __slots__ = ("_answers", "_disconnected", "_log", "_pending", "_to_write", "_waiting")
 
     def __init__(self, log: MarkerLog, request: markers_api.Request) -> None:
         self._log = log
         self._to_write: deque[tuple[markers_api.WritableTxnMarker, TopicPartition, MarkerResult]] = deque()
         self._answers: list[markers_api.WritableTxnMarkerResult] = []
-        self._waiting = 0
+        self._waiting: dict[Future[None], TopicPartition] = {}
         """Markers that are written and not committed."""
         self._pending: Pending | None = None
+        self._disconnected = False
         for marker in request.markers:
             topics: list[markers_api.WritableTxnMarkerTopicResult] = []
             for topic in marker.topics:
@@ -51,12 +52,18 @@ class MarkerWriting:
             self._answers.append(markers_api.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
 
     def begin(self) -> markers_api.Response | Pending:
-        """Write the first; the answer, or what it will be in. Whoever leaves does not undo what was asked for."""
+        """Write the first; the answer, or what it will be in. All are written, also for a client that disconnects."""
         self._write_some()
         if self._is_done:
             return self._response()
-        self._pending = Pending()
+        self._pending = Pending(on_abandon=self._disconnect)
         return self._pending
+
+    def _disconnect(self) -> None:
+        self._disconnected = True
+        while self._waiting:
+            wait, tp = self._waiting.popitem()
+            self._log.stop_waiting(tp, wait)
 
     @property
     def _is_done(self) -> bool:
@@ -89,12 +96,15 @@ class MarkerWriting:
             result.error_code = error.code
             return
         if wait is not None:
-            self._waiting += 1
+            if self._disconnected:
+                self._log.stop_waiting(tp, wait)
+                return
+            self._waiting[wait] = tp
             wait.add_done_callback(partial(self._settled, result))
 
     def _settled(self, result: MarkerResult, done: Future[None]) -> None:
         """A marker that is written counts when it is committed."""
-        self._waiting -= 1
+        self._waiting.pop(done, None)
         error = None if done.cancelled() else done.exception()
         if error is not None:
             result.error_code, _ = wire_error(error)

@@ -304,7 +304,11 @@ class GroupKeys:
         "offset.metadata.max.bytes", 4096, Kind.INT, doc="Length of the note a commit may carry."
     )
     offsets_commit_timeout_ms: int = key(
-        "offsets.commit.timeout.ms", 5000, Kind.INT, minimum=1, doc="How long a commit may take."
+        "offsets.commit.timeout.ms",
+        5000,
+        Kind.INT,
+        minimum=1,
+        doc="How long a request of a group waits for what it changes to be in the log.",
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes", 7 * 24 * 60, Kind.INT, minimum=1, doc="How long an empty group's offsets are kept."

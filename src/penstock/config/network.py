@@ -192,7 +192,10 @@ class NetworkKeys:
         "queued.max.request.bytes", -1, Kind.LONG, doc=f"Bytes of waiting requests. {NO_EFFECT}"
     )
     request_timeout_ms: int = key(
-        "request.timeout.ms", 30_000, Kind.INT, doc="How long a broker waits for another broker's answer."
+        "request.timeout.ms",
+        30_000,
+        Kind.INT,
+        doc="How long a request of a transaction waits for what it changes to be in the log.",
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",

@@ -5,7 +5,7 @@ written together when the turn ends: the more there are, the less each costs.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
@@ -43,8 +43,18 @@ class GroupCoordinator(Coordinator[GroupShard]):
         timers: Timers,
         threads: Executor,
         log: Logger,
+        write_timeout_ms: Callable[[], int],
     ) -> None:
-        super().__init__(partition, host, shard, clock=clock, timers=timers, threads=threads, log=log)
+        super().__init__(
+            partition,
+            host,
+            shard,
+            clock=clock,
+            timers=timers,
+            threads=threads,
+            log=log,
+            write_timeout_ms=write_timeout_ms,
+        )
         self._commits: list[Step] = []
         """Commits of this turn, decided and not yet written."""
         self._flush_planned = False

@@ -96,6 +96,7 @@ class Coordinator(ABC, Generic[S]):
         "_timers",
         "_timers_set",
         "_waiting",
+        "_write_timeout_ms",
         "partition",
     )
 
@@ -109,7 +110,9 @@ class Coordinator(ABC, Generic[S]):
         timers: Timers,
         threads: Executor,
         log: Logger,
+        write_timeout_ms: Callable[[], int],
     ) -> None:
+        """`write_timeout_ms` is how long a request waits for what it wrote to be committed."""
         self.partition = partition
         self._host = host
         self._shard = shard
@@ -117,6 +120,7 @@ class Coordinator(ABC, Generic[S]):
         self._timers = timers
         self._threads = threads
         self._log = log
+        self._write_timeout_ms = write_timeout_ms
         self._phase = Phase.LOADING
         self._next_ticket = 0
         self._waiting: dict[Ticket, Sink] = {}
@@ -168,8 +172,12 @@ class Coordinator(ABC, Generic[S]):
         return self._shard
 
     def committed(self) -> "Future[None] | None":
-        """None when nothing that was decided here can be undone; else what completes then."""
+        """None when nothing that was decided here can be undone; else what completes then, or see `stop_waiting`."""
         return self._host.committed(self._end)
+
+    def stop_waiting(self, wait: "Future[None]") -> None:
+        """Cancel what `committed` gave: nobody waits for it any more."""
+        self._host.stop_waiting(wait)
 
     def check(self) -> None:
         """Raise why this shard cannot be asked."""
@@ -337,14 +345,31 @@ class Coordinator(ABC, Generic[S]):
         if wait is None:
             self._settled(answers, effects)
         else:
-            wait.add_done_callback(lambda done: self._came_back(done, answers, effects))
+            self._release_later(wait, answers, effects)
 
-    def _came_back(self, done: "Future[None]", answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is None:
-            self._settled(answers, effects)
-        else:
-            self._fail(answers, error)
+    def _release_later(self, wait: "Future[None]", answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
+        """Answer when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
+        left = list(answers)
+
+        def came_back(done: "Future[None]") -> None:
+            timer.cancel()
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                self._settled(left, effects)
+            else:
+                self._fail(left, error)
+
+        def expired() -> None:
+            over = left.copy()
+            left.clear()
+            if not effects:
+                self._host.stop_waiting(wait)
+            self._fail(over, RequestTimedOut())
+
+        timer = self._timers.after_ms(self._write_timeout_ms(), expired)
+        wait.add_done_callback(came_back)
 
     def _settled(self, answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
         self._deliver(answers)

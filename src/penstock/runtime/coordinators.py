@@ -60,6 +60,7 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
             timers=self._timers,
             threads=self._threads,
             log=self._log,
+            write_timeout_ms=lambda: self._config().offsets_commit_timeout_ms,
         )
 
     def reader(self) -> EventReader:

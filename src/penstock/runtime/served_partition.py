@@ -125,7 +125,7 @@ class ServedPartition:
         self._awaiting_commit.reach(self.state.high_watermark)
 
     def committed(self, end: int) -> "Future[None] | None":
-        """None when readers may see everything below `end`; else what completes then. Cancel it to stop waiting."""
+        """None when readers may see everything below `end`; else what completes then, or see `stop_waiting`."""
         if self.state.high_watermark >= end:
             return None
         if self.gone is not None:
@@ -139,6 +139,12 @@ class ServedPartition:
         if self.gone is not None:
             raise self.gone
         return self._awaiting_disk.wait(end)
+
+    def stop_waiting(self, wait: "Future[None]") -> None:
+        """Cancel what `committed` or `durable` gave: whoever asked has timed out or is gone."""
+        self._awaiting_commit.forget(wait)
+        self._awaiting_disk.forget(wait)
+        wait.cancel()
 
     def begin_flush(self) -> FlushJob | None:
         return None if self.gone is not None else self.log.begin_flush()

@@ -6,7 +6,7 @@ cannot be told, and notes that the transaction is complete when all of them know
 
 from asyncio import Future, get_running_loop
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -68,8 +68,18 @@ class TxnCoordinator(Coordinator[TxnShard]):
         timers: Timers,
         threads: Executor,
         log: Logger,
+        write_timeout_ms: Callable[[], int],
     ) -> None:
-        super().__init__(partition, host, shard, clock=clock, timers=timers, threads=threads, log=log)
+        super().__init__(
+            partition,
+            host,
+            shard,
+            clock=clock,
+            timers=timers,
+            threads=threads,
+            log=log,
+            write_timeout_ms=write_timeout_ms,
+        )
         self._markers = markers
 
     def submit(self, command: TxnCommand, sink: Sink) -> Ticket:

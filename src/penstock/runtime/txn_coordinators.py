@@ -63,6 +63,7 @@ class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
             timers=self._timers,
             threads=self._threads,
             log=self._log,
+            write_timeout_ms=lambda: self._config().request_timeout_ms,
         )
 
     def reader(self) -> TxnReader:

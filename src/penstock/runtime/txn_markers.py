@@ -5,8 +5,10 @@ were committed within the transaction.
 """
 
 from asyncio import Future
+from contextlib import suppress
 
 from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.runtime.coordinators import GroupCoordinators
@@ -60,3 +62,8 @@ class MarkerLog:
         if shard is not None:
             shard.decided(producer_id, commit=commit, end=appended.end)
         return host.committed(appended.end)
+
+    def stop_waiting(self, tp: TopicPartition, wait: "Future[None]") -> None:
+        """Cancel what `write` gave; the marker stands."""
+        with suppress(BrokerError):
+            self._hosts.get(tp.topic, tp.partition).stop_waiting(wait)

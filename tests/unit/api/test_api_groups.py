@@ -327,6 +327,9 @@ class Waiting:
             raise self._wait
         return self._wait
 
+    def stop_waiting(self, wait: asyncio.Future[None]) -> None:
+        wait.cancel()
+
 
 def test_a_reading_is_told_when_everything_it_tells_is_committed() -> None:
     async def act() -> None:
@@ -345,6 +348,23 @@ def test_a_reading_is_told_when_everything_it_tells_is_committed() -> None:
 
         assert told == ["read"]
         assert when_committed([coordinators[1]], "read", lambda error: error) == "read"
+
+    asyncio.run(act())
+
+
+def test_a_reading_whose_client_disconnects_stops_waiting() -> None:
+    async def act() -> None:
+        waits = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        coordinators: Any = [Waiting(wait) for wait in waits]
+        told: list[object] = []
+
+        pending = when_committed(coordinators, "read", lambda error: error)
+        pending.deliver_to(told.append)
+        pending.abandon()
+        await asyncio.sleep(0)
+
+        assert all(wait.cancelled() for wait in waits)
+        assert told == []
 
     asyncio.run(act())
 

@@ -228,6 +228,26 @@ def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 
 
+def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> None:
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
+        await asyncio.sleep(0)
+        host = groups.rig.host(OFFSETS)
+        assert len(host._awaiting_commit) == 1
+
+        groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms - 1)
+        assert not any(answers)
+        groups.rig.loop.pass_ms(100)
+        await asyncio.sleep(0)
+
+        assert all(isinstance(answer, CoordinatorNotAvailable) for [answer] in answers)
+        assert (len(host._awaiting_commit), groups.of().waiting) == (0, 0)
+        groups.rig.flush()
+        assert groups.offsets("g7") == {("orders", 0): 7}
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
 def test_an_answer_without_events_waits_for_those_before_it() -> None:
     async def act(groups: Groups) -> None:
         member, generation = await flushed_member(groups)

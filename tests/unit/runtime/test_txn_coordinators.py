@@ -16,6 +16,7 @@ from penstock.core.txn.events import TransactionSaved
 from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, TxnState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
+    CoordinatorNotAvailable,
     NotCoordinator,
     ProducerFenced,
     TransactionAbortable,
@@ -237,6 +238,27 @@ def test_the_end_of_a_transaction_is_answered_before_its_partitions_are_told() -
         assert world.outcomes() == []
         await asyncio.sleep(0)
         assert world.state() is TxnState.COMPLETE_COMMIT
+        assert world.outcomes() == [True]
+
+    asyncio.run(act())
+
+
+def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is_back() -> None:
+    async def act() -> None:
+        world = Transactions()
+        producer_id, epoch = begin(world, ORDERS)
+        state = world.groups.image.topics[STATE]
+        world.groups.change(state, replace(state, configs={**state.configs, "flush": "group"}))
+        answers: list[Reply | BrokerError] = []
+
+        world.coordinators.of("t").submit(end(producer_id, epoch), answers.append)
+        world.rig.loop.pass_ms(world.rig.config.request_timeout_ms + 100)
+
+        assert [type(answer) for answer in answers] == [CoordinatorNotAvailable]
+        assert world.outcomes() == []
+        for _ in range(3):
+            world.rig.flush()
+            await asyncio.sleep(0)
         assert world.outcomes() == [True]
 
     asyncio.run(act())

@@ -1,0 +1,121 @@
+"""Produce: acknowledgements that wait for the disk, and what is left of those that end without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.runtime.rig import Rig, batch, topic
+
+from penstock.api.produce import Produce
+from penstock.core.quota import ClientQuotas
+from penstock.model.generated_errors import RequestTimedOut
+from penstock.net.reply import Pending
+from penstock.observe.counters import TopicTraffic
+from penstock.wire.produce import ProduceRequest
+
+REQUESTS = 500
+TIMEOUT_MS = 1_000
+
+
+class Context:
+    """The client of a request, and when it came."""
+
+    api_version = 9
+    client_id = user = "c"
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Nothing here has a quota."""
+
+
+class Producing:
+    """Produce requests to a topic whose disk hangs: its flushes run when a test lets them."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(topic(partitions=2, configs={"flush": "group"}))
+        self._produce: Any = Produce(
+            hosts=self.rig.hosts,
+            timers=self.rig.timers,
+            quotas=ClientQuotas(11, 1_000),
+            traffic=TopicTraffic(),
+            vouching=None,  # type: ignore[arg-type]
+        )
+        self.hosts = [self.rig.host(partition=partition) for partition in range(2)]
+
+    def send(self, *, acks: int = -1) -> tuple[Pending, list[Any]]:
+        """One batch to each partition: the response to be, and where it will be."""
+        batches = [(at, memoryview(batch(b"x"))) for at in range(2)]
+        request = ProduceRequest(None, acks, TIMEOUT_MS, [("orders", None, batches)])
+        pending = self._produce.handle(Context(self.rig.clock.ms), request)
+        assert isinstance(pending, Pending)
+        responses: list[Any] = []
+        pending.deliver_to(responses.append)
+        return pending, responses
+
+    @property
+    def kept(self) -> int:
+        """Waiters and timers that are in memory."""
+        waiters = sum(len(host._awaiting_commit) + len(host._awaiting_disk) for host in self.hosts)
+        return waiters + len(self.rig.timers)
+
+
+def run(act: Callable[[Producing], Any]) -> None:
+    async def whole() -> None:
+        await act(Producing())
+
+    asyncio.run(whole())
+
+
+def codes(responses: list[Any]) -> list[int]:
+    [response] = responses
+    return [result.error_code for _, _, results in response.topics for result in results]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_request_that_times_out_leaves_nothing_behind(acks: int) -> None:
+    async def act(producing: Producing) -> None:
+        sent = [producing.send(acks=acks) for _ in range(REQUESTS)]
+
+        producing.rig.loop.pass_ms(2 * TIMEOUT_MS)
+        await asyncio.sleep(0)
+
+        assert all(codes(responses) == [RequestTimedOut.code] * 2 for _, responses in sent)
+        assert producing.kept == 0
+
+    run(act)
+
+
+def test_a_request_whose_client_disconnects_leaves_nothing_behind() -> None:
+    async def act(producing: Producing) -> None:
+        sent = [producing.send() for _ in range(REQUESTS)]
+
+        for pending, _ in sent:
+            pending.abandon()
+        await asyncio.sleep(0)
+
+        assert producing.kept == 0
+        assert not any(responses for _, responses in sent)
+
+    run(act)
+
+
+def test_requests_behind_one_that_timed_out_are_acknowledged_when_the_disk_is_back() -> None:
+    async def act(producing: Producing) -> None:
+        _, late = producing.send()
+        producing.rig.loop.pass_ms(2 * TIMEOUT_MS)
+        _, timely = producing.send()
+
+        producing.rig.flush()
+        producing.rig.flush()
+        await asyncio.sleep(0)
+
+        assert codes(late) == [RequestTimedOut.code] * 2
+        assert codes(timely) == [0, 0]
+        assert producing.kept == 0
+
+    run(act)
