@@ -30,10 +30,12 @@ class ReplicaProgress:
 
     __slots__ = ("caught_up_ms", "fetched_ms", "leader_log_end_at_fetch", "log_end", "log_start")
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int) -> None:
         self.log_end = UNKNOWN_OFFSET
         self.log_start = UNKNOWN_OFFSET
-        self.caught_up_ms = 0
+        self.caught_up_ms = now_ms
+        """When it was last known to have caught up. It starts with the epoch: nobody lags behind a leader of this
+        moment."""
         self.fetched_ms = 0
         self.leader_log_end_at_fetch = UNKNOWN_OFFSET
 
@@ -87,12 +89,13 @@ class Partition:
 
     # Leadership
 
-    def assume(self, state: PartitionState) -> bool:
+    def assume(self, state: PartitionState, now_ms: int) -> bool:
         """Take on what the controller decided; True when a new leader epoch began here.
 
-        A decision older than the one held is late news and changes nothing.
+        A decision that is not newer than the one held changes nothing, in particular no ISR proposal in flight: the
+        same state may be delivered again.
         """
-        if (state.leader_epoch, state.partition_epoch) < (self.leader_epoch, self.partition_epoch):
+        if (state.leader_epoch, state.partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
         fresh = state.leader_epoch > self.leader_epoch
         self.leader = state.leader
@@ -109,7 +112,7 @@ class Partition:
             self.epoch_start = self.log_end
             self.followers = {}
         others = [replica for replica in state.replicas if replica != self.local]
-        self.followers = {replica: self.followers.get(replica) or ReplicaProgress() for replica in others}
+        self.followers = {replica: self.followers.get(replica) or ReplicaProgress(now_ms) for replica in others}
         self.advance()
         return fresh
 

@@ -160,7 +160,7 @@ class Hosts:
             high_watermark=min(log.high_watermark, log.log_end),
             local_end=log.recovery_point if config.flush == "group" else log.log_end,
         )
-        state.assume(decided)
+        state.assume(decided, self._clock.now_ms())
         host = PartitionHost(
             tp,
             known.topic_id,
@@ -367,7 +367,7 @@ class Hosts:
 
     def _assume(self, host: PartitionHost, decided: PartitionState) -> None:
         if self._broker_id in decided.replicas:
-            host.assume(decided)
+            host.assume(decided, self._clock.now_ms())
         else:
             self._drop(host.tp, NotLeaderOrFollower())
 

@@ -294,10 +294,12 @@ class ServedPartition:
                 self._committed_more()
             self._awaiting_disk.reach(state.local_end)
 
-    def assume(self, decided: PartitionState) -> None:
+    def assume(self, decided: PartitionState, now_ms: int) -> None:
         """Take on what the controller decided about leadership and replicas."""
+        if self.gone is not None:
+            return
         before = self.state.high_watermark
-        self.state.assume(decided)
+        self.state.assume(decided, now_ms)
         if self.state.high_watermark != before:
             self._committed_more()
         if not self.state.leads:

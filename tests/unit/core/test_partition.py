@@ -37,7 +37,7 @@ def state(
 
 def leading(*, log_end: int = 0, high_watermark: int = 0, **kw: object) -> Partition:
     partition = Partition(local=1, log_start=0, log_end=log_end, high_watermark=high_watermark)
-    partition.assume(state(**kw))  # type: ignore[arg-type]
+    partition.assume(state(**kw), 0)  # type: ignore[arg-type]
     return partition
 
 
@@ -80,7 +80,7 @@ def test_a_broker_that_does_not_lead_says_so() -> None:
 def test_late_news_of_an_earlier_epoch_changes_nothing() -> None:
     partition = leading(epoch=5)
 
-    assert not partition.assume(state(epoch=4, leader=2, replicas=(1, 2)))
+    assert not partition.assume(state(epoch=4, leader=2, replicas=(1, 2)), 0)
 
     assert partition.leads
     assert partition.leader_epoch == 5
@@ -112,7 +112,7 @@ def test_a_replica_asked_into_the_isr_counts_before_the_answer_and_a_dropped_one
     partition.follower_fetched(3, 0, 10, 0, 0)
     assert partition.high_watermark == 9, "replica 2 counts until its removal is written"
 
-    partition.assume(state(replicas=(1, 2, 3), isr=(1, 3), version=1))
+    partition.assume(state(replicas=(1, 2, 3), isr=(1, 3), version=1), 0)
     assert partition.high_watermark == 10
 
 
@@ -144,7 +144,7 @@ def test_acks_all_fails_where_the_isr_shrank_after_the_append() -> None:
     assert partition.committed(3)
     assert not partition.committed(4)
 
-    partition.assume(state(replicas=(1, 2, 3), isr=(1,), version=1))
+    partition.assume(state(replicas=(1, 2, 3), isr=(1,), version=1), 0)
 
     with pytest.raises(NotEnoughReplicasAfterAppend):
         partition.committed(3)
@@ -166,7 +166,7 @@ def test_a_new_epoch_forgets_how_far_followers_were() -> None:
     partition.appended(4)
     partition.follower_fetched(2, 3, 4, 0, 0)
 
-    partition.assume(state(replicas=(1, 2), epoch=4))
+    partition.assume(state(replicas=(1, 2), epoch=4), 0)
     partition.appended(6)
 
     assert partition.high_watermark == 4
@@ -285,7 +285,7 @@ class Replication(RuleBasedStateMachine):
             self.version += 1
             isr = tuple(sorted(self.partition.isr_proposed))
             epoch = self.partition.leader_epoch
-            self.partition.assume(state(epoch=epoch, replicas=(1, 2, 3), isr=isr, version=self.version))
+            self.partition.assume(state(epoch=epoch, replicas=(1, 2, 3), isr=isr, version=self.version), 0)
         else:
             self.partition.proposal_failed()
 
@@ -294,7 +294,7 @@ class Replication(RuleBasedStateMachine):
         self.version += 1
         isr = tuple(sorted(self.partition.isr))
         epoch = self.partition.leader_epoch + 1
-        self.partition.assume(state(epoch=epoch, replicas=(1, 2, 3), isr=isr, version=self.version))
+        self.partition.assume(state(epoch=epoch, replicas=(1, 2, 3), isr=isr, version=self.version), 0)
 
     @invariant()
     def committed_is_everywhere(self) -> None:
@@ -314,7 +314,7 @@ TestReplication.settings = settings(max_examples=60, stateful_step_count=40, dea
 def test_a_leader_alone_commits_what_is_on_its_disk_and_no_more_where_that_counts() -> None:
     partition = Partition(local=1, log_start=0, log_end=10, high_watermark=4, local_end=6)
 
-    partition.assume(state())
+    partition.assume(state(), 0)
 
     assert (partition.high_watermark, partition.local_end, partition.log_end) == (6, 6, 10)
     assert partition.flushed(10)
@@ -325,3 +325,34 @@ def test_what_was_committed_stays_so_where_the_durable_end_is_not_known() -> Non
     partition = Partition(local=1, log_start=0, log_end=10, high_watermark=4, local_end=0)
 
     assert (partition.high_watermark, partition.local_end) == (4, 4)
+
+
+def test_nobody_lags_behind_a_leader_of_this_moment() -> None:
+    elected_ms, lag_ms_max = 1_700_000_000_000, 30_000
+    partition = Partition(local=1, log_start=0, log_end=10, high_watermark=10)
+
+    partition.assume(state(epoch=5, replicas=(1, 2, 3)), elected_ms)
+    partition.appended(11)
+
+    assert partition.laggards(elected_ms + lag_ms_max, lag_ms_max) == frozenset()
+    assert partition.laggards(elected_ms + lag_ms_max + 1, lag_ms_max) == {2, 3}
+
+
+def test_a_replica_that_is_added_has_its_time_to_catch_up() -> None:
+    partition = leading(log_end=10, replicas=(1, 2))
+
+    partition.assume(state(replicas=(1, 2, 3), version=1), 50_000)
+
+    assert partition.laggards(60_000, 30_000) == {2}
+
+
+def test_the_same_state_again_leaves_a_proposal_in_flight() -> None:
+    partition = leading(log_end=10, high_watermark=5, replicas=(1, 2, 3), isr=(1, 2))
+    partition.follower_fetched(3, partition.leader_epoch, 5, 0, 0)
+    partition.propose({1, 2, 3})
+
+    assert not partition.assume(state(replicas=(1, 2, 3), isr=(1, 2)), 0)
+
+    assert partition.isr_maximal == {1, 2, 3}
+    partition.follower_fetched(2, partition.leader_epoch, 10, 0, 0)
+    assert partition.high_watermark == 5, "the one that may be in the ISR already counts"

@@ -349,6 +349,17 @@ def test_a_host_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> None:
     asyncio.run(run())
 
 
+def test_no_decision_brings_back_a_host_that_is_gone() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    host.leave(KafkaStorageError("the disk failed"))
+
+    host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1,), isr=(1,), partition_epoch=1), NOW_MS)
+
+    with pytest.raises(KafkaStorageError):
+        rig.append(host, batch(b"a"))
+
+
 def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -> None:
     async def run() -> None:
         rig = Rig(topic(configs={"flush": "group"}))
@@ -356,7 +367,7 @@ def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -
         wait = host.committed(rig.append(host, batch(b"a")).end)
         assert wait is not None
 
-        host.assume(PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2)))
+        host.assume(PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
 
         with pytest.raises(NotLeaderOrFollower):
             await wait
@@ -370,14 +381,16 @@ def test_acks_all_waits_for_the_replicas() -> None:
     async def run() -> None:
         rig = Rig(topic())
         host = rig.host()
-        host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1, 2)))
+        host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
         appended = rig.append(host, batch(b"a"), acks_all=True)
         assert values(host) == []
         assert host.durable(appended.end) is None
         wait = host.committed(appended.end)
         assert wait is not None
 
-        host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,), partition_epoch=1))
+        host.assume(
+            PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,), partition_epoch=1), NOW_MS
+        )
 
         await wait
         assert values(host) == [b"a"]
