@@ -282,10 +282,13 @@ class Hosts:
         self._flush_found()
 
     def _dismiss_unknown(self) -> None:
-        """Take logs out of use that no partition of the metadata has."""
-        for log in [log for log in self._store if not self._is_held(log)]:
+        """Take logs out of use that no partition of the metadata has, or that this broker is no longer a replica of."""
+        for log in list(self._store):
             try:
-                self._dismiss(log)
+                if not self._is_held(log):
+                    self._dismiss(log)
+                elif log.topic_id != TOPIC_ID_ZERO and not self._is_replica(log.tp):
+                    self._leave(log.tp)
             except KafkaStorageError as error:
                 self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
 
@@ -308,6 +311,9 @@ class Hosts:
         if topic is None or log.tp.partition >= len(topic.partitions):
             return False
         return log.topic_id in (topic.topic_id, TOPIC_ID_ZERO)
+
+    def _is_replica(self, tp: TopicPartition) -> bool:
+        return self._broker_id in self._topics[tp.topic].partitions[tp.partition].replicas
 
     def _adopt(self, topic: TopicState, *, created: bool) -> None:
         self._topics[topic.name] = topic
@@ -349,10 +355,9 @@ class Hosts:
         if after.configs != before.configs:
             self._reconfigure(after, self.settings(after.configs))
         self._settle(after, range(len(before.partitions), len(after.partitions)), created=True)
-        live = self._live.get(after.name, {})
-        for index, host in live.items():
-            if after.partitions[index] != before.partitions[index]:
-                self._assume(host, after.partitions[index])
+        for was, decided in zip(before.partitions, after.partitions, strict=False):
+            if decided != was:
+                self._follow(after, was, decided)
 
     def _reconfigure(self, topic: TopicState, settings: Settings) -> None:
         live = self._live.get(topic.name, {})
@@ -365,11 +370,23 @@ class Hosts:
                 if log is not None:
                     log.config = settings[0]
 
-    def _assume(self, host: PartitionHost, decided: PartitionState) -> None:
-        if self._broker_id in decided.replicas:
-            host.assume(decided, self._clock.now_ms())
+    def _follow(self, topic: TopicState, was: PartitionState, decided: PartitionState) -> None:
+        """Take on what the controller decided about a partition; this broker may become or cease to be a replica."""
+        tp = TopicPartition(topic.name, decided.index)
+        if self._broker_id not in decided.replicas:
+            if self._broker_id in was.replicas:
+                self._leave(tp)
+        elif self._broker_id not in was.replicas:
+            self._settle(topic, (decided.index,), created=True)
         else:
-            self._drop(host.tp, NotLeaderOrFollower())
+            host = self._live.get(tp.topic, {}).get(tp.partition)
+            if host is not None:
+                host.assume(decided, self._clock.now_ms())
+
+    def _leave(self, tp: TopicPartition) -> None:
+        """This broker is no replica of a partition any more: its copy goes, after the usual delay."""
+        self._drop(tp, NotLeaderOrFollower())
+        self._log.info("replica_removed", partition=str(tp))
 
     def _remove(self, topic: TopicState) -> None:
         self._topics.pop(topic.name, None)

@@ -14,7 +14,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.model.topic import PartitionState
+from penstock.model.topic import PartitionState, TopicState
 
 
 def test_a_partition_is_found_by_name_and_by_id() -> None:
@@ -343,3 +343,70 @@ def test_a_flush_that_fails_at_the_start_takes_its_directory_offline() -> None:
     with pytest.raises(KafkaStorageError):
         again.host()
     assert again.store.all_directories[0].offline is not None
+
+
+def moved(before: TopicState, *replicas: int) -> TopicState:
+    """A topic whose partitions have other replicas now, of which the first leads."""
+    return replace(
+        before,
+        partitions=tuple(
+            replace(
+                one,
+                replicas=replicas,
+                isr=replicas,
+                leader=replicas[0],
+                leader_epoch=one.leader_epoch + 1,
+                partition_epoch=one.partition_epoch + 1,
+            )
+            for one in before.partitions
+        ),
+    )
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["in use", "not used since the start"])
+def test_a_replica_that_leaves_takes_its_log_along(used: bool) -> None:
+    before = topic(partitions=3)
+    rig = Rig(before)
+    hosts = [rig.host(partition=index) for index in range(3)]
+    for host in hosts:
+        rig.append(host, batch(b"x"))
+    if not used:
+        rig = Rig(before, disk=rig.stop())
+
+    rig.change(before, moved(before, 2))
+
+    assert [log.tp for log in rig.store] == []
+    assert [fields["partition"] for fields in rig.notes.named("replica_removed")] == [
+        "orders-0",
+        "orders-1",
+        "orders-2",
+    ]
+    with pytest.raises(NotLeaderOrFollower):
+        rig.host()
+    if used:
+        with pytest.raises(NotLeaderOrFollower):
+            rig.append(hosts[2], batch(b"late"))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_replica_that_left_while_the_broker_was_down_takes_its_log_along(clean: bool) -> None:
+    before = topic(partitions=2)
+    rig = Rig(before)
+    for index in range(2):
+        rig.append(rig.host(partition=index), batch(b"x"))
+    after = replace(moved(before, 2), partitions=(moved(before, 2).partitions[0], before.partitions[1]))
+
+    again = Rig(after, disk=rig.stop(clean=clean))
+
+    assert [log.tp.partition for log in again.store] == [1]
+    assert values(again.host(partition=1)) == [b"x"]
+
+
+def test_a_replica_that_comes_has_a_log_at_once() -> None:
+    before = moved(topic(partitions=2), 2)
+    rig = Rig(before)
+    assert [log.tp for log in rig.store] == []
+
+    rig.change(before, moved(before, 2, 1))
+
+    assert [log.tp.partition for log in rig.store] == [0, 1]
