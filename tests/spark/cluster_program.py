@@ -11,6 +11,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from spark.late_workers import run_query
+
 ROWS = 2000
 SECRET = "hunter2"
 
@@ -28,7 +30,7 @@ def main(address: str, bootstrap: str, topic: str, copy: str, folder: str) -> No
     read.explain(True)
     print("read", read.selectExpr("cast(value as string) as value").distinct().count())
     stream = spark.readStream.format("penstock").options(**brokers).option("subscribe", topic)
-    query = (
+    copied = (
         stream.option("startingOffsets", "earliest")
         .load()
         .selectExpr("key", "value")
@@ -37,9 +39,8 @@ def main(address: str, bootstrap: str, topic: str, copy: str, folder: str) -> No
         .option("topic", copy)
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    run_query(copied.start)
     print("copied")
     spark.stop()
 

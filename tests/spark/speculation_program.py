@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 
 from pyspark_penstock.session import local_session
+from spark.late_workers import run_query
 from spark.pipeline_processes import wait_until
 from spark.topic_contents import log_ends
 
@@ -36,7 +37,6 @@ HALFWAY = TASK_ROWS // ARROW_ROWS // 2
 SLOW = 1
 """The partition whose task is slow at its first attempt."""
 EVENTS = "events"
-SECONDS_MAX = 200
 CONF = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -74,7 +74,7 @@ def main(master: str, bootstrap: str, unsent: str, topic: str, copy: str, folder
     write.options(**soon).option("topic", topic).option("sinkId", topic).save()
 
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", PARTITIONS).load(files)
-    query = (
+    copied = (
         slow_at_first(placed(lines), Slowness(bootstrap, copy))
         .writeStream.format("penstock")
         .options(**soon)
@@ -82,9 +82,8 @@ def main(master: str, bootstrap: str, unsent: str, topic: str, copy: str, folder
         .option("sinkId", copy)
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(SECONDS_MAX), "the query does not end"
+    run_query(copied.start)
     wait_until(lambda: running_tasks(spark) == 0, "the end of the attempts that have lost")
     spark.stop()
 

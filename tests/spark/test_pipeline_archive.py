@@ -18,6 +18,7 @@ from pyspark_penstock.pipelines.archive import Archive, finish_archive, start_ar
 from pyspark_penstock.pipelines.checkpoint import WrongCheckpoint
 from pyspark_penstock.pipelines.replay import Replay, start_replay
 from pyspark_penstock.pipelines.replay_plan import Wanted
+from spark.late_workers import run_query
 from spark.topic_contents import committed, make_topic
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def send(bootstrap: str, topic: str, first: int, count: int, *, broken: tuple[in
 
 
 def archive(spark: SparkSession, what: Archive) -> None:
-    query = start_archive(spark, what)
-    query.awaitTermination()
-    assert query.exception() is None
+    run_query(lambda: start_archive(spark, what))
 
 
 def ids(table: LakeTable) -> list[int]:
@@ -156,9 +155,7 @@ def test_dead_letters_go_to_a_topic_and_a_replay_brings_the_rest_back_in_order(
     )
     for _ in range(2):
         # The second time there is nothing left to send.
-        query = start_replay(spark, replay)
-        query.awaitTermination()
-        assert query.exception() is None
+        run_query(lambda: start_replay(spark, replay))
     wanted = [each for each in before if each.offset() >= 10 and each.value() != b"{broken"]
     assert seen(committed(broker.bootstrap, again)) == seen(wanted)
     with pytest.raises(WrongCheckpoint, match="is of another replay"):

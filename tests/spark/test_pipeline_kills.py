@@ -16,6 +16,7 @@ import pytest
 from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.lake import TableFormat
 from pyspark_penstock.pipelines.replay import Replay, start_replay
+from spark.late_workers import run_query
 from spark.pipeline_processes import (
     SECONDS_MAX,
     kill_all,
@@ -135,7 +136,5 @@ def test_a_replay_that_is_killed_goes_on_and_every_record_is_sent_once_in_its_or
         format=kind,
         keeps_partitions=True,
     )
-    query = start_replay(spark, replay)
-    query.awaitTermination()
-    assert query.exception() is None
+    run_query(lambda: start_replay(spark, replay))
     assert seen(committed(broker.bootstrap, again)) == seen(committed(broker.bootstrap, topic))

@@ -20,6 +20,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.registry import QueryProgress, advanced
 from pyspark_penstock.pipelines.spec import PipelineSpec, SpecError, parse_spec, read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
+from spark.late_workers import run_queries
 from spark.pipeline_processes import SECONDS_MAX, command, environment
 from spark.topic_contents import committed, make_topic
 
@@ -52,11 +53,9 @@ def order(number: int, at: datetime, customer: str = "ada", product: str = "appl
 
 
 def run_once(spark: SparkSession, spec: PipelineSpec, bootstrap: str, folder: Path) -> dict[str, QueryProgress]:
-    queries = start_pipeline(spark, spec, bootstrap=bootstrap, checkpoint=str(folder / "checkpoint"))
+    checkpoint = str(folder / "checkpoint")
     found: dict[str, QueryProgress] = {}
-    for query in queries:
-        query.awaitTermination()
-        assert query.exception() is None
+    for query in run_queries(lambda: start_pipeline(spark, spec, bootstrap=bootstrap, checkpoint=checkpoint)):
         progress = QueryProgress(query=query.name)
         for report in query.recentProgress:
             progress = advanced(progress, report)

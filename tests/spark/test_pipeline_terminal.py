@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Producer
 
 from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.spec import read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
+from spark.late_workers import run_queries
 from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, has_told, wait_until
 from spark.topic_contents import make_topic, values
 
@@ -77,6 +80,34 @@ def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
     # It goes on in this process's Spark, which has started already.
     spec = replace(read_spec(file), once=True)
     place = str(state / "checkpoints" / "doubles")
-    (query,) = start_pipeline(spark, spec, bootstrap=broker.bootstrap, checkpoint=place)
-    query.awaitTermination()
+    run_queries(lambda: start_pipeline(spark, spec, bootstrap=broker.bootstrap, checkpoint=place))
     assert [json.loads(each)["n"] for each in values(broker.bootstrap, target)] == [2 * n for n in range(110)]
+
+
+LATE_PYTHON = """#!/bin/sh
+# The Python of Spark's workers, whose first streaming source never connects.
+case "$*" in *python_streaming_source_runner*) [ -e "{mark}" ] || {{ : > "{mark}"; exec sleep 60; }} ;; esac
+exec "{python}" "$@"
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_starts_again_where_a_python_worker_of_spark_is_late(
+    broker: PenstockProcess, tmp_path: Path
+) -> None:
+    source, target = make_topic(broker.bootstrap, 1), make_topic(broker.bootstrap, 1)
+    file, late, mark = tmp_path / "doubles.toml", tmp_path / "python", tmp_path / "was-late"
+    file.write_text(SPEC.format(source=source, target=target).replace('trigger = "100ms"', 'trigger = "once"'))
+    late.write_text(LATE_PYTHON.format(mark=mark, python=sys.executable))
+    late.chmod(0o755)
+    send(broker.bootstrap, source, 0, 10)
+
+    told = ask(
+        ["pipeline", "run", str(file), "--master", "local[2]"],
+        {**environment(tmp_path / "state", broker.bootstrap), "PYSPARK_DRIVER_PYTHON": str(late)},
+        tmp_path,
+    )
+
+    assert mark.exists()
+    assert (told["status"], told["error"]) == ("finished", "")
+    assert [json.loads(each)["n"] for each in values(broker.bootstrap, target)] == [2 * n for n in range(10)]

@@ -19,6 +19,7 @@ from pyspark_penstock.link import BrokerLink, LinkSettings
 from pyspark_penstock.txn_calls import open_transactions
 from pyspark_penstock.write_options import LEDGER_TOPIC
 from spark.counted_stream import CountedStream
+from spark.late_workers import run_query
 from spark.topic_contents import committed, make_topic, values
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ SECONDS_MAX = 240
 
 def run_to_its_end(writer: Any) -> None:
     """A streaming query over what there is now."""
-    assert writer.trigger(availableNow=True).start().awaitTermination(SECONDS_MAX), "the query does not end"
+    run_query(writer.trigger(availableNow=True).start)
 
 
 def write(table: DataFrame, broker: PenstockProcess, topic: str | None, /, **options: str) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.errors import PySparkException
 
 from penstock.testing.broker_process import PenstockProcess
+from spark.late_workers import run_query, running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,8 +60,7 @@ class Case:
     def drained(self, frame: DataFrame) -> list[list[bytes]]:
         """The values of each batch until all that is there now is read."""
         found: list[list[bytes]] = []
-        query = self.run(frame, lambda batch, _: found.append([bytes(row.value) for row in batch.collect()]))
-        assert query.awaitTermination(int(SECONDS_MAX))
+        run_query(lambda: self.run(frame, lambda batch, _: found.append([bytes(row.value) for row in batch.collect()])))
         return found
 
 
@@ -153,10 +153,12 @@ def test_a_running_query_takes_up_new_partitions_and_lives_through_a_restart(
     with PenstockProcess() as broker:
         case = Case(spark, broker, tmp_path)
         found: list[bytes] = []
-        query = case.run(
-            case.stream(),
-            lambda batch, _: found.extend(bytes(row.value) for row in batch.collect()),
-            processingTime="0 seconds",
+        query = running_query(
+            lambda: case.run(
+                case.stream(),
+                lambda batch, _: found.extend(bytes(row.value) for row in batch.collect()),
+                processingTime="0 seconds",
+            )
         )
         try:
             case.fill(b"a")
@@ -215,8 +217,7 @@ def test_no_secret_is_in_a_plan_or_an_error(case: Case, capfd: pytest.CaptureFix
     assert table.count() == 1
     words = refused(lambda: case.table(subscribe="nowhere", **secret).count())
     words += refused(lambda: case.table(minPartitions="0", **secret))
-    query = case.run(case.stream(**secret), lambda batch, _: None)
-    assert query.awaitTermination(int(SECONDS_MAX))
+    query = run_query(lambda: case.run(case.stream(**secret), lambda batch, _: None))
     words += str(query.lastProgress) + str(query.recentProgress)
     shown = capfd.readouterr()
     assert "penstock" in shown.out

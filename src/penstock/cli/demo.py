@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,13 +92,15 @@ def demo(
             note("stopped before it began; all of it is removed")
             return
         spec = demo_spec(folder)
-        queries = start_pipeline(spark, spec, bootstrap=broker.bootstrap, checkpoint=str(folder / "checkpoint"))
+        checkpoint = str(folder / "checkpoint")
+        start = partial(start_pipeline, spark, spec, bootstrap=broker.bootstrap, checkpoint=checkpoint)
+        queries = start()
         shop = undo.enter_context(Shop(where, rate))
         filled = undo.enter_context(FilledWindows(where))
         watch = Watch(Registry(folder / "state"), new_state(spec.name, "demo", "orders", str(folder)))
         view = undo.enter_context(View(shop, filled, folder / "table", request, seconds, output))
         try:
-            last = run_to_end(queries, watch, request, on_progress=view)
+            last = run_to_end(queries, watch, request, on_progress=view, restart=start)
         except PipelineFailed as failed:
             raise failure_in_lines(failed) from None
         shop.close()

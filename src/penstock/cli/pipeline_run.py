@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock.cli.failure import Failure, failure_in_lines
@@ -145,8 +146,8 @@ def _run(job: Job, watch: Watch) -> PipelineState:
         try:
             if request.wanted:
                 return watch.end("stopped")
-            queries = job.start(spark)
-            last = run_to_end(queries, watch, request, on_progress=_Teller())
+            queries, restart = job.start(spark), partial(job.start, spark)
+            last = run_to_end(queries, watch, request, on_progress=_Teller(), restart=restart)
             if last.status == "finished" and job.finish is not None:
                 job.finish()
             return last

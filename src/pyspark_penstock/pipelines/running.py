@@ -24,6 +24,10 @@ BATCH_SECONDS_MAX = 10.0
 """How long a stop waits for the batches that are being written."""
 BATCH_RUN = "addBatch"
 """What Spark calls the part of a trigger in which a batch is run."""
+LATE_WORKER = "Python worker failed to connect back"
+"""Spark gives the Python process of a streaming source or sink ten seconds to connect, and has no setting for it."""
+WORKER_STARTS_MAX = 6
+"""How often a pipeline is started on a machine that is too busy for that."""
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -137,45 +141,61 @@ def run_to_end(
     request: StopRequest,
     *,
     on_progress: Callable[[PipelineState], None] | None = None,
+    restart: Callable[[], Sequence[StreamingQuery]] | None = None,
 ) -> PipelineState:
-    """Wait until every query has ended by itself, one has failed, or somebody asks; PipelineFailed for the second."""
-    tell = on_progress or _say_nothing
-    try:
-        while True:
-            active = [query for query in queries if query.isActive]
+    """Wait until every query has ended by itself, one has failed, or a stop is requested; PipelineFailed if one failed.
+
+    ``restart`` starts the queries again where a Python worker of Spark's connected too late. They go on from their
+    checkpoints, so this repeats nothing.
+    """
+    for starts_left in reversed(range(WORKER_STARTS_MAX)):
+        try:
+            return _watch_to_end(queries, watch, request, on_progress or _say_nothing)
+        except Exception as error:
+            failed = _failed_query(queries)
+            stop_all(queries)
+            if restart is None or not starts_left or not is_late_worker(failed[1] if failed else error):
+                found = f"{failed[0]}: {cause_of(failed[1])}" if failed else cause_of(error)
+                watch.end("failed", found)
+                raise PipelineFailed(found) from error
+            queries = restart()
+    raise AssertionError("the last start ends or raises")
+
+
+def _watch_to_end(
+    queries: Sequence[StreamingQuery], watch: Watch, request: StopRequest, tell: Callable[[PipelineState], None]
+) -> PipelineState:
+    while True:
+        active = [query for query in queries if query.isActive]
+        tell(watch.look(queries))
+        # Ctrl-C reaches Spark's workers too, and what they say about it is no failure.
+        if request.wanted:
+            stop_all(queries, seconds_max=BATCH_SECONDS_MAX)
             tell(watch.look(queries))
-            # Ctrl-C reaches Spark's workers too, and what they say about it is no failure.
-            if request.wanted:
-                stop_all(queries, seconds_max=BATCH_SECONDS_MAX)
-                tell(watch.look(queries))
-                return watch.end("stopped")
-            failed = _failure(queries)
-            if failed:
-                raise PipelineFailed(failed)
-            if not active:
-                return watch.end("finished")
-            waiting: Any = active[0]
-            waiting.awaitTermination(POLL_SECONDS)
-    except PipelineFailed as failed:
-        stop_all(queries)
-        watch.end("failed", str(failed))
-        raise
-    except Exception as error:
-        found = _failure(queries) or cause_of(error)
-        stop_all(queries)
-        watch.end("failed", found)
-        raise PipelineFailed(found) from error
+            return watch.end("stopped")
+        failed = _failed_query(queries)
+        if failed:
+            raise failed[1]
+        if not active:
+            return watch.end("finished")
+        waiting: Any = active[0]
+        waiting.awaitTermination(POLL_SECONDS)
+
+
+def is_late_worker(error: BaseException) -> bool:
+    """Whether Spark gave up on a Python process that had not connected in time, as on a very busy machine."""
+    return LATE_WORKER in str(error)
 
 
 def _say_nothing(state: PipelineState) -> None:
     pass
 
 
-def _failure(queries: Sequence[StreamingQuery]) -> str:
+def _failed_query(queries: Sequence[StreamingQuery]) -> tuple[str, BaseException] | None:
     for query in queries:
         if not query.isActive and (error := query.exception()) is not None:
-            return f"{query.name}: {cause_of(error)}"
-    return ""
+            return str(query.name), error
+    return None
 
 
 def stop_all(queries: Sequence[StreamingQuery], *, seconds_max: float = 0.0) -> None:
