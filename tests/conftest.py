@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tools.spark_jars import is_complete, jars_folder
 
 from penstock.testing.broker_process import PenstockProcess
+from programs import have, missing, summary_of_skips
 
 # No property is about time, and on a machine that is busy with others any example may take seconds.
 settings.register_profile(
@@ -22,24 +20,6 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-ROOT = Path(__file__).parent.parent
-KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1" / "libs"
-
-HOW_TO_GET = {
-    "kcat": "install kcat (on Debian: apt-get install kcat)",
-    "kafka-jars": "run `make kafka` (needs Maven)",
-    "gcc": "install a C compiler",
-    "spark-kafka-jars": "run `make spark-jars` (needs Maven)",
-}
-
-
-def have(program: str) -> bool:
-    if program == "kafka-jars":
-        return KAFKA_JARS.is_dir() and any(KAFKA_JARS.glob("kafka-clients-*.jar"))
-    if program == "spark-kafka-jars":
-        return is_complete(jars_folder(ROOT))
-    return shutil.which(program) is not None
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a missing program, by its name; where PENSTOCK_NO_SKIP is set, let it fail instead."""
@@ -48,10 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for program in marker.args:
                 if have(program):
                     continue
-                reason = f"needs {program}: {HOW_TO_GET.get(program, 'not found')}"
+                reason = missing(program)
                 if os.environ.get("PENSTOCK_NO_SKIP"):
                     raise pytest.UsageError(f"{item.nodeid} {reason}, and PENSTOCK_NO_SKIP is set")
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once at the end what was skipped, and what to install to run it."""
+    # The report of a skip has the place and the reason where that of a failure has a traceback.
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
+    for line in summary_of_skips(reasons):
+        terminalreporter.write_line(line, yellow=True)
 
 
 @pytest.fixture(scope="module")
