@@ -96,6 +96,7 @@ class Dispatcher:
 
     def _outcome(self, api: BoundApi, context: RequestContext, answer: Any) -> Outcome:
         if answer is None:
+            self._throttle(api, context)
             return None
         if type(answer) is Pending:
             return PendingFrame(answer, lambda response: self._frame(api, context, response))
@@ -117,12 +118,17 @@ class Dispatcher:
         assert outcome is None or isinstance(outcome, list | PendingFrame), "a handler is awaited once"
         return outcome
 
+    def _throttle(self, api: BoundApi, context: RequestContext) -> None:
+        """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""
+        if context.throttle_ms:
+            self._throttles.throttled(api.name.lower(), context.throttle_ms)
+            context.connection.mute(context.throttle_ms / 1000)
+
     def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
         if context.throttle_ms:
             # The client is told at once and kept waiting after that: an answer held back would look like a failure.
             response.throttle_time_ms = context.throttle_ms
-            self._throttles.throttled(api.name.lower(), context.throttle_ms)
-            context.connection.mute(context.throttle_ms / 1000)
+            self._throttle(api, context)
         version = context.api_version
         try:
             count_errors(self._registry.counters, api.key, response)

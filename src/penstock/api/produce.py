@@ -2,8 +2,10 @@
 
 v0 to v2 are advertised, because librdkafka takes their absence for a broker without compression, and refused, as their
 messages are of a format that is no longer stored. Each partition succeeds or fails by itself. With acks=0 there is no
-answer at all, so that a failure can only be told by closing the connection. From version 12 on, the partitions of a
+response, so that a failure can only be told by closing the connection. From version 12 on, the partitions of a
 transactional request are added to its transaction first.
+
+A request counts toward its client's quota with every byte of records, stored or refused, before it is worked at.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ Wait = tuple[ProducedPartition, PartitionHost, "Future[None]"]
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
 
+Unfinished = tuple[ProducedPartition, PartitionHost, int, Awaitable[Appended]]
+"""A result to fill in, its partition, the batch's bytes, and its validation off the loop."""
+
 
 class ProduceAnswer:
     """What goes back: results by topic, in the order of the request."""
@@ -73,6 +78,7 @@ class Produce:
         self._timers = timers
         self._quotas = quotas
         self._traffic = traffic
+        self._rows = traffic.rows
         self._vouching = vouching
 
     def apis(self) -> tuple[Api, ...]:
@@ -88,16 +94,18 @@ class Produce:
         )
 
     def handle(self, context: RequestContext, request: ProduceRequest, vouch: Vouch | None = None) -> Any:
-        if request.transactional_id is not None and vouch is None:
-            return self._vouched(context, request, request.transactional_id)
+        if vouch is None:
+            if self._quotas.enabled:
+                self._charge(context, request)
+            if request.transactional_id is not None:
+                return self._vouched(context, request, request.transactional_id)
         acks = request.acks
         if not -1 <= acks <= 1:
             return self._all_failed(request, InvalidRequiredAcks())
         topics: list[ProducedTopic] = []
-        unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]] = []
+        unfinished: list[Unfinished] = []
         waits: list[Wait] = []
-        written = 0
-        now_ms, version, rows = context.now_ms, context.api_version, self._traffic.rows
+        now_ms, version = context.now_ms, context.api_version
         for name, topic_id, partitions in request.topics:
             produced: list[ProducedPartition] = []
             if partitions:
@@ -108,32 +116,26 @@ class Produce:
             for index, records in partitions:
                 result = ProducedPartition(index)
                 produced.append(result)
-                host: PartitionHost | None = None
                 try:
                     host = self._host(context, name, topic_id, index)
+                    size = 0 if records is None else len(records)
                     appended = host.append(records, now_ms, acks_all=acks == -1, version=version, vouch=vouch)
                     if not isinstance(appended, Appended):
-                        unfinished.append((result, host, appended))
+                        unfinished.append((result, host, size, appended))
                         continue
-                    wait = self._succeeded(result, host, appended, acks)
+                    wait = self._succeeded(result, host, size, appended, acks)
                     if wait is not None:
                         waits.append((result, host, wait))
-                    if records is not None:
-                        size = len(records)
-                        written += size
-                        row = rows.get(host.tp.topic) or self._traffic.row(host.tp.topic)
-                        row.bytes_in += size
-                        row.records_in += appended.end - appended.base_offset
                 except BrokerError as error:
-                    self._failed(result, error)
-                    known = self._hosts.name_of(topic_id if name is None else name)
-                    if known is not None and self._hosts.topic(known) is not None:
-                        self._traffic.row(known).produce_refused += 1
-        if self._quotas.enabled:
-            context.throttle(self._quotas.produce.record(context.user, context.client_id or "", written, now_ms))
+                    self._refused(result, error, self._hosts.name_of(topic_id if name is None else name))
         if unfinished:
             return self._finish(request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
+
+    def _charge(self, context: RequestContext, request: ProduceRequest) -> None:
+        size = sum(len(records) for _, _, parts in request.topics for _, records in parts if records is not None)
+        wait_ms = self._quotas.produce.record(context.user, context.client_id or "", size, context.now_ms)
+        context.throttle(wait_ms)
 
     def _vouched(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
         """What a transactional producer wants written, once its partitions are part of the transaction."""
@@ -186,15 +188,25 @@ class Produce:
         return self._hosts.get(name, index)
 
     def _succeeded(
-        self, result: ProducedPartition, host: PartitionHost, appended: Appended, acks: int
+        self, result: ProducedPartition, host: PartitionHost, size: int, appended: Appended, acks: int
     ) -> Future[None] | None:
-        """Fill in where the batch went; give what its acknowledgement has to wait for."""
+        """Count a batch of `size` bytes and fill in where it went; give what its acknowledgement has to wait for."""
+        topic = host.tp.topic
+        row = self._rows.get(topic) or self._traffic.row(topic)
+        row.bytes_in += size
+        row.records_in += appended.end - appended.base_offset
         result.base_offset = appended.base_offset
         result.log_append_time_ms = appended.log_append_time_ms
         result.log_start_offset = appended.log_start
         if acks == 0:
             return None
         return host.committed(appended.end) if acks == -1 else host.durable(appended.end)
+
+    def _refused(self, result: ProducedPartition, error: BrokerError, topic: str | None) -> None:
+        """Say why nothing was written, and count it where the topic exists."""
+        self._failed(result, error)
+        if topic is not None and self._hosts.topic(topic) is not None:
+            self._traffic.row(topic).produce_refused += 1
 
     def _failed(self, result: ProducedPartition, error: BaseException) -> None:
         """Say why nothing was written, and where the log starts if the log itself refused: a producer may need it."""
@@ -218,17 +230,17 @@ class Produce:
         self,
         request: ProduceRequest,
         topics: list[ProducedTopic],
-        unfinished: list[tuple[ProducedPartition, PartitionHost, Awaitable[Appended]]],
+        unfinished: list[Unfinished],
         waits: list[Wait],
     ) -> Any:
         """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
-        for result, host, work in unfinished:
+        for result, host, size, work in unfinished:
             try:
-                wait = self._succeeded(result, host, await work, request.acks)
+                wait = self._succeeded(result, host, size, await work, request.acks)
                 if wait is not None:
                     waits.append((result, host, wait))
             except BrokerError as error:
-                self._failed(result, error)
+                self._refused(result, error, host.tp.topic)
         return self._reply(request, topics, waits)
 
     def _reply(

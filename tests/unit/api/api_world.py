@@ -121,9 +121,9 @@ def ground_on(directory: Path, config: BrokerConfig) -> Ground:
     )
 
 
-def connection_on(end: socket.socket) -> Connection:
+def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Connection:
     """A client's connection that nothing is read from."""
-    return Connection(
+    return kind(
         end,
         peer="127.0.0.1:1",
         listener=LISTENER,
