@@ -388,6 +388,16 @@ class Hosts:
         self._drop(tp, NotLeaderOrFollower())
         self._log.info("replica_removed", partition=str(tp))
 
+    def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
+        """Cut the logs of partitions that this broker follows, and forget what was cut. Waits for the disk."""
+        hosts = [self.get(*tp) for tp in cuts]
+        for host in hosts:
+            assert not host.state.leads, f"{host.tp}: a leader never truncates itself"
+        self._store.truncate(cuts)
+        for host in hosts:
+            producers, snapshot_at, _ = self._producers_of(host.log)
+            host.truncated(producers, snapshot_at)
+
     def _remove(self, topic: TopicState) -> None:
         self._topics.pop(topic.name, None)
         self._names.pop(topic.topic_id, None)

@@ -197,6 +197,7 @@ class Maintenance:
             await self._off_loop(job.run)
         except OSError as error:
             raise self._blame(error, "writing checkpoints")
+        self._store.finish_checkpoint(job)
 
     def _blame(self, error: OSError, doing: str) -> KafkaStorageError:
         """Take the directory offline in which something failed, as far as the error says which."""

@@ -307,6 +307,17 @@ class ServedPartition:
             self._awaiting_disk.fail(NotLeaderOrFollower())
             self._stir()
 
+    def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
+        """The log was cut: its producers and aborted transactions are those of what is left."""
+        self.state.truncated(self.log.log_end)
+        self.producers = producers
+        self.log.producers = producers.freeze
+        self.snapshot_at = snapshot_at
+        self._aborted = None
+        self._bytes_unseen = 0
+        self._plan_flush()
+        self._stabilise()
+
     def snapshot(self, now_ms: int) -> None:
         """Keep the producers as they are, so that a start replays only what comes after."""
         taken = self.begin_snapshot()

@@ -2,6 +2,7 @@
 them."""
 
 from collections.abc import Iterable
+from threading import Lock
 
 from penstock.model.ids import TopicPartition
 from penstock.storage.disk import Disk, replace_file
@@ -20,6 +21,42 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 class CheckpointDamaged(Exception):
     """A checkpoint that cannot be believed; the message names the file and the line."""
+
+
+class CheckpointFiles:
+    """Writes checkpoint files off the loop, never an older state over a newer one."""
+
+    __slots__ = ("_begun", "_disk", "_lock", "_number", "_written")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = Lock()
+        self._number = 0
+        self._begun: dict[str, bytes] = {}
+        """What each file says, or will when its newest write is done, so that unchanged ones are left alone."""
+        self._written: dict[str, int] = {}
+        """The number of the newest state in each file."""
+
+    def begin(self, files: Iterable[tuple[str, bytes]], *, every: bool = False) -> tuple[int, list[tuple[str, bytes]]]:
+        """Number a state of the files; with it those that have changed, or all where `every` must be on the disk."""
+        self._number += 1
+        changed = [(path, data) for path, data in files if every or self._begun.get(path) != data]
+        self._begun.update(changed)
+        return self._number, changed
+
+    def write(self, number: int, files: Iterable[tuple[str, bytes]]) -> None:
+        """Put a state on the disk, except files that have a newer one. In any thread."""
+        for path, data in files:
+            with self._lock:
+                if self._written.get(path, 0) > number:
+                    continue
+                try:
+                    replace_file(self._disk, path, data, sync=True)
+                except OSError:
+                    # Nobody knows what it says now: it has to be written again, changed or not.
+                    self._begun.pop(path, None)
+                    raise
+                self._written[path] = number
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:

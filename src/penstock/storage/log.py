@@ -6,7 +6,8 @@ off the loop, and its result applied here.
 
 import errno
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from struct import Struct
@@ -28,6 +29,7 @@ from penstock.storage.segmented_log import SegmentedLog
 from penstock.storage.settings import segment_ms_effective
 from penstock.storage.slices import ColdSlice, FileSlice
 from penstock.storage.summary import LogSummary
+from penstock.storage.txn_index import TxnIndexDamaged
 from penstock.storage.view import LogView, SegmentView, TimedOffset
 
 STAMP = Struct(">qii")
@@ -88,8 +90,12 @@ class Log(SegmentedLog):
         head.tail_positions.append(position)
         return base
 
-    def append_stamped(self, batches: memoryview) -> None:
-        """Write batches that have their offsets already, as a follower does. They may leave gaps and never go back."""
+    def append_stamped(self, batches: memoryview, appended: Callable[[BatchHeader, memoryview], None]) -> None:
+        """Write batches that have their offsets already, as a follower does. They may leave gaps and never go back.
+
+        `appended` is called after each one: a segment may end before the next, and the snapshot beside it has the
+        producers of exactly what precedes it.
+        """
         position = 0
         while position < len(batches):
             header = BatchHeader._make(HEADER.unpack_from(batches, position))
@@ -97,11 +103,13 @@ class Log(SegmentedLog):
             before, self.log_end = self.log_end, header.base_offset
             if header.base_offset > before and self.size_bytes:
                 self._allow_gaps()
+            batch = batches[position : position + header.size]
             try:
-                self.append(batches[position : position + header.size], header, header.leader_epoch)
+                self.append(batch, header, header.leader_epoch)
             except BaseException:
                 self.log_end = before
                 raise
+            appended(header, batch)
             position += header.size
 
     def _allow_gaps(self) -> None:
@@ -304,8 +312,16 @@ class Log(SegmentedLog):
         segment.release()
         self.directory.files.forget(segment)
 
+    def lower_marks(self, offset: int) -> None:
+        """Nothing from `offset` on is durable or committed any more: it is about to be cut off."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
     def truncate_to(self, offset: int) -> None:
-        """Cut the log's end off, from the batch that holds `offset` on. Appends go on at `offset`."""
+        """Cut the log's end off, from the batch that holds `offset` on. Appends go on at `offset`.
+
+        `LogStore.truncate` does it in the order that a crash demands.
+        """
         self.open()
         if offset >= self.log_end:
             return
@@ -326,7 +342,8 @@ class Log(SegmentedLog):
             self.head = None
         self.txn_notes.truncate_to(offset)
         keep = bisect_left(self.segments, offset, key=segment_base)
-        for segment in self.segments[keep:]:
+        # Newest first: a crash in between must leave no hole.
+        for segment in reversed(self.segments[keep:]):
             self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
         del self.segments[keep:]
@@ -338,12 +355,13 @@ class Log(SegmentedLog):
             mark_gaps(self.directory.disk, self.path)
             self.new_head()
         self.size_bytes = sum(segment.size for segment in self.segments)
-        self.recovery_point = min(self.recovery_point, offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        self.lower_marks(offset)
         self.epochs.truncate_to(offset)
         self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
         self.leader_epoch = self.epochs.latest
         producer_snapshot.prune(self.directory.disk, self.path, log_end=offset)
+        # What was cut off must not come back after a power cut, behind what is appended from here on.
+        self.directory.disk.sync_directory(self.path)
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and go on, empty, at an offset: a follower whose leader begins later does that."""
@@ -351,7 +369,7 @@ class Log(SegmentedLog):
         assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
         self.head = None
         self.txn_notes.truncate_to(0)
-        for segment in self.segments:
+        for segment in reversed(self.segments):
             self.forget(segment)
             remove_segment(self.directory.disk, self.path, segment.base)
         self.segments.clear()
@@ -365,6 +383,7 @@ class Log(SegmentedLog):
             self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
             producer_snapshot.prune(self.directory.disk, self.path, log_end=-1)
             self.new_head()
+            self.directory.disk.sync_directory(self.path)
         except OSError as error:
             raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
 
@@ -377,11 +396,15 @@ class Log(SegmentedLog):
         file = disk.open(segment.path(self.path, LOG))
         if found is not None:
             file.truncate(found[0])
+            file.sync()
         scan = SegmentScan(segment.base)
         scan.run(file, file.size(), self.config.index_interval_bytes, verify=False)
-        assert scan.bad is None, f"{self.tp}: {scan.bad} before the cut"
+        if scan.bad is not None:
+            raise self.take_offline(f"{scan.bad} before the cut at {offset}")
         self.segments[-1] = scan.save(disk, self.path, segment.modified_ms)
-        txn_index.truncate_to(disk, txn_index.path_of(self.path, segment.base), offset)
+        # What cannot be read of it is made anew with the producers, which have to be read again too.
+        with suppress(TxnIndexDamaged):
+            txn_index.truncate_to(disk, txn_index.path_of(self.path, segment.base), offset)
         return scan.next_offset
 
     # Onto the disk

@@ -1,6 +1,6 @@
 """All logs of a broker: found at start, made, looked up, deleted, checkpointed and closed."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from penstock.storage.checkpoint import (
     LOG_STARTS,
     RECOVERY_POINTS,
     CheckpointDamaged,
+    CheckpointFiles,
     encode_offsets,
     read_offsets,
 )
@@ -58,12 +59,14 @@ class DirectoryState:
 class CheckpointJob:
     """Checkpoint files as they are to be written. Made on the loop, run off it."""
 
-    disk: Disk
+    checkpoints: CheckpointFiles
+    number: int
     files: tuple[tuple[str, bytes], ...]
+    recovery_points: tuple[tuple[Log, int], ...]
+    """What the next start will find, once it is done."""
 
     def run(self) -> None:
-        for path, data in self.files:
-            replace_file(self.disk, path, data, sync=True)
+        self.checkpoints.write(self.number, self.files)
 
 
 class LogStore:
@@ -96,8 +99,7 @@ class LogStore:
         """Logs set aside that are their topic's own, by topic id and partition."""
         self._restored: list[Log] = []
         """Logs in use again whose notes are still on the disk."""
-        self._written: dict[str, bytes] = {}
-        """Checkpoints as last written, so that unchanged ones are left alone."""
+        self._checkpoint_files = CheckpointFiles(disk)
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -398,15 +400,31 @@ class LogStore:
     # Checkpoints
 
     def begin_checkpoint(self) -> CheckpointJob:
-        """What the checkpoint files should say now, those that have changed; run it off the loop."""
-        files: list[tuple[str, bytes]] = []
-        for directory in self.all_directories:
-            if directory.offline is None:
-                logs = [log for log in self._logs.values() if log.directory is directory]
-                files += self._checkpoints(directory, logs)
-        return CheckpointJob(disk=self._disk, files=tuple(files))
+        """What the checkpoint files should say now, those that have changed; run it off the loop, then finish it."""
+        return self._begin_checkpoint([each for each in self.all_directories if each.offline is None])
 
-    def _checkpoints(self, directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:
+    def _begin_checkpoint(self, directories: Collection[LogDirectory], *, every: bool = False) -> CheckpointJob:
+        logs = [log for log in self._logs.values() if log.directory in directories]
+        files = [
+            file
+            for directory in directories
+            for file in self._checkpoints(directory, [log for log in logs if log.directory is directory])
+        ]
+        number, changed = self._checkpoint_files.begin(files, every=every)
+        return CheckpointJob(
+            checkpoints=self._checkpoint_files,
+            number=number,
+            files=tuple(changed),
+            recovery_points=tuple((log, log.recovery_point) for log in logs),
+        )
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        """Take note that a checkpoint is on the disk."""
+        for log, recovery_point in job.recovery_points:
+            log.checkpointed = recovery_point
+
+    @staticmethod
+    def _checkpoints(directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:
         columns = {
             RECOVERY_POINTS: [(log.tp, log.recovery_point) for log in logs],
             LOG_STARTS: [(log.tp, log.log_start) for log in logs if log.log_start],
@@ -417,18 +435,39 @@ class LogStore:
             ],
             CLEANER_OFFSETS: [(log.tp, log.cleaned_to) for log in logs if log.cleaned_to],
         }
-        for log in logs:
-            log.checkpointed = log.recovery_point
         for name, offsets in columns.items():
-            path = directory.file(name)
-            data = encode_offsets(offsets)
-            if self._written.get(path) != data:
-                self._written[path] = data
-                yield path, data
+            yield directory.file(name), encode_offsets(offsets)
 
     def checkpoint(self) -> None:
         """Write the checkpoints, waiting for the disk."""
-        self.begin_checkpoint().run()
+        job = self.begin_checkpoint()
+        job.run()
+        self.finish_checkpoint(job)
+
+    # Truncating
+
+    def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
+        """Cut the ends of logs off, each from the batch that holds an offset on, as followers do. Waits for the disk.
+
+        Recovery points and high watermarks are on the disk before anything is cut, and the cut is before the next
+        append: a start never takes what was cut for lost, nor bytes of before the cut for what was written after it.
+        """
+        logs = [(self._logs[tp], offset) for tp, offset in cuts.items()]
+        directories = {log.directory for log, _ in logs}
+        for directory in directories:
+            directory.check()
+        for log, offset in logs:
+            log.open()
+            log.lower_marks(offset)
+        for directory in directories:
+            job = self._begin_checkpoint([directory], every=True)
+            try:
+                job.run()
+            except OSError as error:
+                raise directory.failed(error, "noting that logs are cut") from error
+            self.finish_checkpoint(job)
+        for log, offset in logs:
+            log.truncate_to(offset)
 
     # Stopping
 
@@ -451,9 +490,7 @@ class LogStore:
             jobs = [(log, job) for log in usable if (job := log.begin_close()) is not None]
             for (log, job), error in zip(jobs, pool.map(run_flush, (job for _, job in jobs)), strict=True):
                 log.finish_flush(job, error)
-            self._written.clear()
-            for path, data in self._checkpoints(directory, logs):
-                replace_file(self._disk, path, data, sync=True)
+            self._begin_checkpoint([directory], every=True).run()
             lines = summary.encode(log.summarise() for log in logs)
             replace_file(self._disk, directory.file(SUMMARY), lines, sync=True)
             if any(log.offline is not None for log in logs):
