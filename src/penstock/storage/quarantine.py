@@ -20,8 +20,11 @@ MAGIC_BYTE = bytes((MAGIC,))
 COPY_BYTES = 1024 * 1024
 
 
-def set_aside(disk: Disk, directory: str, base: int, offset_limit: int) -> int:
+def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max: int) -> int:
     """Keep a damaged segment's file as `.quarantined` and put its sound batches in its place; bytes left out.
+
+    Offsets may be missing between them only where a batch is left out, or as far as `gap_max` allows: a base offset is
+    outside the checksum, and one that rot has raised would leave out everything behind it.
 
     A crash in between leaves either the damaged file or the mended one, and the quarantined copy in both cases.
     """
@@ -32,7 +35,7 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int) -> int:
     size = disk.stat(log).size
     unlink_if_there(disk, log + CLEANED)
     target = disk.open(log + CLEANED, create=True)
-    kept = copy_sound(disk.open_read(log), target, size, base, offset_limit)
+    kept = copy_sound(disk.open_read(log), target, size, base, offset_limit, gap_max)
     target.sync()
     remove_indexes(disk, directory, base)
     disk.rename(log + CLEANED, log)
@@ -40,12 +43,12 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int) -> int:
     return size - kept
 
 
-def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int) -> int:
+def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int, gap_max: int) -> int:
     """Copy every batch that holds together, in order; bytes copied."""
     position = copied = 0
     while position < size:
         try:
-            for batch in walk(source, position, size, offset_min=offset_min, bodies=True):
+            for batch in walk(source, position, size, offset_min=offset_min, bodies=True, gap_max=gap_max):
                 write_whole(target, batch.data)
                 copied += len(batch.data)
                 position = batch.position + len(batch.data)
@@ -54,7 +57,7 @@ def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, o
             found = next_sound(source, position + 1, size, offset_min, offset_limit)
             if found is None:
                 break
-            position = found
+            position, offset_min = found
     return copied
 
 
@@ -64,8 +67,9 @@ def write_whole(target: DiskFile, data: memoryview) -> None:
         data = data[target.append(data) :]
 
 
-def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> int | None:
-    """Where the next batch begins that holds together, looking at every byte: lengths among damage mean nothing."""
+def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> tuple[int, int] | None:
+    """Position and base offset of the next batch that holds together, looking at every byte: lengths among damage mean
+    nothing."""
     while position + HEADER_BYTES <= end:
         window = file.pread(min(SEARCH_BYTES + HEADER_BYTES, end - position), position)
         at = window.find(MAGIC_BYTE, MAGIC_AT)
@@ -78,7 +82,7 @@ def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_
                 and LENGTH_MIN <= header.length <= end - position - start - PREFIX_BYTES
                 and checksum_holds(file, position + start, header)
             ):
-                return position + start
+                return position + start, header.base_offset
             at = window.find(MAGIC_BYTE, at + 1)
         position += max(1, len(window) - HEADER_BYTES + 1)
     return None

@@ -220,7 +220,7 @@ class Recovery:
                 continue
             if scan.bad is None and following is not None and following - scan.next_offset > self.gap_max:
                 scan.bad = BadBatch(scan.size, scan.next_offset, f"the next segment begins at {following}")
-            if scan.bad is not None and scan.next_offset < self.high_watermark:
+            if scan.bad is not None and (scan.next_offset < self.high_watermark or self._is_rot(scan, stop, following)):
                 scan = self._set_aside(scan, following)
             end = scan.next_offset
             self.epochs_met += scan.epochs
@@ -273,11 +273,25 @@ class Recovery:
         self._tell("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
         self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
 
+    def _is_rot(self, scan: SegmentScan, stop: Stop, following: int | None) -> bool:
+        """Whether batches that hold together stand behind damage, although only a process crashed.
+
+        That tears the last write and no other, so what follows was appended, and may have been acknowledged and read.
+        """
+        if stop is not Stop.PROCESS_CRASH:
+            return False
+        if following is not None:
+            return True
+        path = f"{self.path}/{offset_name(scan.base, LOG)}"
+        file, limit = self.disk.open_read(path), scan.base + RELATIVE_OFFSETS
+        return quarantine.next_sound(file, scan.size + 1, file.size(), scan.next_offset, limit) is not None
+
     def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
         """Keep damage among committed records for the operator, and scan what is sound of the segment."""
         limit = following if following is not None else scan.base + RELATIVE_OFFSETS
+        gap_max = self.gap_max
         self._allow_gaps()
-        lost = quarantine.set_aside(self.disk, self.path, scan.base, limit)
+        lost = quarantine.set_aside(self.disk, self.path, scan.base, limit, gap_max)
         name = offset_name(scan.base, LOG) + QUARANTINED
         detail = f"{scan.bad}; {lost} bytes do not hold together; the file as it was found is kept as {name}"
         self._tell("segment_quarantined", scan.next_offset, detail, serious=True)

@@ -76,15 +76,14 @@ def test_a_log_cut_at_any_byte_recovers_to_the_last_whole_batch(stop):
         assert head.times.is_sound()
 
 
-@pytest.mark.parametrize("stop", CRASHES)
-def test_a_bit_flipped_anywhere_in_the_last_batches_recovers_to_the_one_before(stop):
+def test_a_bit_flipped_anywhere_in_the_last_batches_recovers_to_the_one_before():
     disk, starts = written()
     path = newest_file(disk)
     for position in range(starts[-4], starts[-1]):
         flipped = copy_of(disk)
         flipped.flip(path, position, 1 << (position % 8))
 
-        log = log_on(flipped, stop=stop)
+        log = log_on(flipped, stop=Stop.MACHINE_CRASH)
 
         damaged = next(at for at, start in enumerate(starts[1:]) if position < start)
         in_batch = position - starts[damaged]
@@ -94,6 +93,26 @@ def test_a_bit_flipped_anywhere_in_the_last_batches_recovers_to_the_one_before(s
             continue
         assert log.log_end == damaged * 2
         assert len(read_all(log)) == damaged * 2
+
+
+def test_a_bit_flipped_anywhere_costs_its_batch_alone_where_only_the_process_died():
+    """What stands behind the damage was written, whether a checkpoint knows of it or not."""
+    disk, starts = written()
+    path = newest_file(disk)
+    for position in range(starts[-1]):
+        flipped = copy_of(disk)
+        flipped.flip(path, position, 1 << (position % 8))
+
+        log = log_on(flipped, stop=Stop.PROCESS_CRASH)
+
+        damaged = next(at for at, start in enumerate(starts[1:]) if position < start)
+        if 12 <= position - starts[damaged] < 16:
+            # The leader epoch is outside the checksum, as Kafka has it; offsets and records are as they were.
+            assert log.log_end == BATCHES * 2
+            continue
+        lost = {damaged * 2, damaged * 2 + 1}
+        assert [record.offset for record in read_all(log)] == [at for at in range(BATCHES * 2) if at not in lost]
+        assert log.log_end == (BATCHES * 2 if damaged < BATCHES - 1 else damaged * 2)
 
 
 @pytest.mark.parametrize("stop", CRASHES)
@@ -157,7 +176,7 @@ def test_damage_among_committed_records_is_set_aside_and_the_rest_is_served():
     assert put(log, batch_of(b"next")) == BATCHES * 2
 
 
-@pytest.mark.parametrize("field", [8, 16, 23], ids=["length", "magic", "last offset"])
+@pytest.mark.parametrize("field", [5, 8, 16, 23], ids=["base offset", "length", "magic", "last offset"])
 def test_sound_batches_are_found_behind_a_header_that_says_nothing_true(field):
     disk, starts = written()
     path = newest_file(disk)
