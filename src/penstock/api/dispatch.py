@@ -66,24 +66,27 @@ class Dispatcher:
         except Exception as error:
             self._on_bug("decoding", error)
             raise CloseConnection("a request could not be decoded") from error
-        context = RequestContext(
-            connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
-        )
+        answer: Any = None
         try:
+            context = RequestContext(
+                connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
+            )
             answer = api.handle(context, request)
+            took_s = self._clock.monotonic() - began_s
+            (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
+            if self._quotas.enabled:
+                # A quota of 100 is one core: the share of time that the client kept the loop busy.
+                context.throttle(
+                    self._quotas.request.record(context.user, context.client_id or "", took_s * 100, context.now_ms)
+                )
+            return self._outcome(api, context, answer)
         except CloseConnection:
+            drop(answer)
             raise
         except Exception as error:
+            drop(answer)
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{version} failed") from error
-        took_s = self._clock.monotonic() - began_s
-        (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
-        if self._quotas.enabled:
-            # A quota of 100 is one core: the share of time that the client kept the loop busy.
-            context.throttle(
-                self._quotas.request.record(context.user, context.client_id or "", took_s * 100, context.now_ms)
-            )
-        return self._outcome(api, context, answer)
 
     def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
         """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
@@ -99,7 +102,7 @@ class Dispatcher:
             self._throttle(api, context)
             return None
         if type(answer) is Pending:
-            return PendingFrame(answer, lambda response: self._frame(api, context, response))
+            return PendingFrame(answer, lambda response: self._deliver(api, context, response))
         if iscoroutine(answer):
             return self._finish(api, context, answer)
         return self._frame(api, context, answer)
@@ -107,16 +110,27 @@ class Dispatcher:
     async def _finish(
         self, api: BoundApi, context: RequestContext, work: Coroutine[Any, Any, Any]
     ) -> Frame | PendingFrame | None:
+        answer: Any = None
         try:
             answer = await work
+            outcome = self._outcome(api, context, answer)
+            assert outcome is None or isinstance(outcome, list | PendingFrame), "a handler is awaited once"
+            return outcome
         except CloseConnection:
+            drop(answer)
             raise
         except Exception as error:
+            drop(answer)
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{context.api_version} failed") from error
-        outcome = self._outcome(api, context, answer)
-        assert outcome is None or isinstance(outcome, list | PendingFrame), "a handler is awaited once"
-        return outcome
+
+    def _deliver(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
+        """The frame of a response that had to wait."""
+        try:
+            return self._frame(api, context, response)
+        except Exception as error:
+            self._on_bug(api.name, error)
+            raise CloseConnection(f"the answer to {api.name} v{context.api_version} cannot be encoded") from error
 
     def _throttle(self, api: BoundApi, context: RequestContext) -> None:
         """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""
@@ -127,15 +141,13 @@ class Dispatcher:
     def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
         if context.throttle_ms:
             # The client is told at once and kept waiting after that: an answer held back would look like a failure.
-            response.throttle_time_ms = context.throttle_ms
+            # Some responses (SaslHandshake, WriteTxnMarkers) have no field for it: those clients are only muted.
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = context.throttle_ms
             self._throttle(api, context)
         version = context.api_version
-        try:
-            count_errors(self._registry.counters, api.key, response)
-            body = api.encode(response, version)
-        except Exception as error:
-            self._on_bug(api.name, error)
-            raise CloseConnection(f"the answer to {api.name} v{version} cannot be encoded") from error
+        count_errors(self._registry.counters, api.key, response)
+        body = api.encode(response, version)
         # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
         if isinstance(body, bytes):
@@ -148,3 +160,11 @@ class Dispatcher:
         else:
             body.insert(0, PREFIX.pack(4 + length, context.correlation_id))
         return body
+
+
+def drop(answer: Any) -> None:
+    """Let go of an answer that will not be sent: work that has not begun, or a waiter."""
+    if iscoroutine(answer):
+        answer.close()
+    elif type(answer) is Pending:
+        answer.abandon()

@@ -90,12 +90,12 @@ class Fetch:
             return self._finish(context, job, None)
         pending = Pending(job.cancel)
 
-        def completed() -> None:
+        def complete() -> None:
             answer = self._finish(context, job, pending)
             if isinstance(answer, FetchAnswer):
                 pending.resolve(answer)
 
-        job.wait(request.max_wait_ms, completed)
+        job.wait(request.max_wait_ms, lambda: pending.attempt(complete))
         return pending
 
     def _begin(self, context: RequestContext, request: FetchRequest) -> FetchJob:
@@ -162,7 +162,9 @@ class Fetch:
                 fail_cold(job, failure)
             waiting.resolve(self._answer(context, job))
 
-        self._loop.run_in_executor(self._threads, warm).add_done_callback(warmed)
+        self._loop.run_in_executor(self._threads, warm).add_done_callback(
+            lambda work: waiting.attempt(lambda: warmed(work))
+        )
         return waiting
 
     def _answer(self, context: RequestContext, job: FetchJob) -> FetchAnswer:

@@ -28,19 +28,20 @@ def ask(coordinator: Asked[C], command: C, answer: Callable[[Reply | BrokerError
 
     Raises a `BrokerError` where the coordinator cannot be asked.
     """
-    answered: list[Any] = []
+    replies: list[Reply | BrokerError] = []
     pending: Pending | None = None
 
     def take(reply: Reply | BrokerError) -> None:
-        response = answer(reply)
+        # The coordinator calls this in the middle of its work for everybody: nothing may be raised here.
         if pending is None:
-            answered.append(response)
+            replies.append(reply)
         else:
-            pending.resolve(response)
+            waiting = pending
+            waiting.attempt(lambda: waiting.resolve(answer(reply)))
 
     ticket = coordinator.submit(command, take)
-    if answered:
-        return answered[0]
+    if replies:
+        return answer(replies[0])
     pending = Pending(on_abandon=lambda: coordinator.abandon(ticket))
     return pending
 
@@ -58,8 +59,9 @@ class Gathering:
     def arrived(self) -> None:
         """One more is there."""
         self._left -= 1
-        if not self._left and self._pending is not None:
-            self._pending.resolve(self._finish())
+        pending = self._pending
+        if not self._left and pending is not None:
+            pending.attempt(lambda: pending.resolve(self._finish()))
 
     def outcome(self) -> Any:
         """The answer, if everything is there; else what it will be in."""

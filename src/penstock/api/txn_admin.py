@@ -79,6 +79,10 @@ class MarkerWriting:
             get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        assert self._pending is not None, "what is left of a request waits"
+        self._pending.attempt(self._write_more)
+
+    def _write_more(self) -> None:
         self._write_some()
         self._finish()
 

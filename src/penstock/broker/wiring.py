@@ -123,6 +123,7 @@ class Broker:
                 ),
                 monotonic=self._ground.clock.monotonic,
                 on_event=lambda event, fields: self._ground.log.debug(event, **fields),
+                on_bug=self._on_bug,
             )
             for endpoint in config.endpoints
         ]
@@ -135,6 +136,9 @@ class Broker:
                     "port: stop it, or choose another with --listen HOST:PORT"
                 ) from error
         return listeners
+
+    def _on_bug(self, name: str, error: BaseException) -> None:
+        self._ground.log.error("handler_failed", api=name, exc_info=error)
 
     def _listener_limits(self) -> ListenerLimits:
         """As the settings are now: some of them change while the broker runs."""
@@ -222,7 +226,7 @@ class Broker:
             registry=registry,
             api_versions=api_versions,
             clock=self._ground.clock,
-            on_bug=lambda name, error: self._ground.log.error("handler_failed", api=name, exc_info=error),
+            on_bug=self._on_bug,
             quotas=self._ground.quotas,
             throttles=self._throttles,
         )
@@ -259,7 +263,8 @@ class Broker:
 
     def _follow_quotas(self, delta: ImageDelta) -> None:
         for entity, limits in delta.quotas:
-            self._ground.quotas.follow(entity, limits)
+            for kind, limit in self._ground.quotas.follow(entity, limits).items():
+                self._ground.log.warning("quota_ignored", entity=dict(entity), quota=kind, value=limit)
 
     async def _serve_until(
         self, stop: asyncio.Event, listeners: list[Listener], background: Iterable[Coroutine[Any, Any, None]]

@@ -7,6 +7,7 @@ The quota that applies is the most specific one set: for user and client id, for
 before the default of its kind. Clients matched by a user's quota share it; by a client id's, likewise.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -19,8 +20,19 @@ DEFAULT = "<default>"
 IDLE_MS_MAX = 3_600_000
 """A client's usage is forgotten after an hour without any."""
 
+VALUE_MAX = 2.0**63
+"""More than any client can take at once."""
+
+THROTTLE_MS_MAX = 2**31 - 1
+"""The longest wait that a response has room for."""
+
 CLIENTS_MAX = 10_000
 """Clients whose usage is tracked per kind; beyond it the one longest idle is forgotten."""
+
+
+def is_valid_limit(limit: object) -> bool:
+    """Whether a quota can have this limit: a finite number above zero."""
+    return isinstance(limit, int | float) and math.isfinite(limit) and limit > 0
 
 
 class QuotaEntity(NamedTuple):
@@ -77,8 +89,8 @@ class Quotas:
 
     __slots__ = ("_by_entity", "_resolved", "_samples", "_throttle_ms_max", "_usage", "_window_ms", "enabled")
 
-    def __init__(self, samples: int, window_ms: int, *, throttle_ms_max: int | None = None) -> None:
-        """`throttle_ms_max` bounds a single wait: request time has one, of one window; bytes have none."""
+    def __init__(self, samples: int, window_ms: int, *, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
+        """`throttle_ms_max` bounds a single wait: of request time, as in Kafka, by one window."""
         self.enabled = False
         """False while no quota is set: callers then skip everything here."""
         self._samples = samples
@@ -91,6 +103,7 @@ class Quotas:
 
     def set(self, entity: QuotaEntity, limit: float | None) -> None:
         """None removes the quota. Usage so far counts toward a new limit."""
+        assert limit is None or is_valid_limit(limit), f"a quota of {limit}"
         if limit is None:
             self._by_entity.pop(entity, None)
         else:
@@ -119,11 +132,8 @@ class Quotas:
         rate, elapsed_ms = usage.measure(now_ms)
         if rate <= limit:
             return 0
-        # rate * elapsed / (elapsed + wait) == limit
-        wait_ms = int((rate - limit) / limit * elapsed_ms + 0.5) if limit > 0 else 2**31 - 1
-        if self._throttle_ms_max is not None:
-            wait_ms = min(wait_ms, self._throttle_ms_max)
-        return min(wait_ms, 2**31 - 1)
+        # rate * elapsed / (elapsed + wait) == limit. With a tiny limit that is beyond what a float can hold.
+        return int(min((rate - limit) / limit * elapsed_ms + 0.5, self._throttle_ms_max))
 
     def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted: a fetch answered empty because of its quota has taken nothing."""
@@ -134,7 +144,7 @@ class Quotas:
     def value_max(self, user: str, client_id: str) -> float | None:
         """More than this at once is over the quota whatever went before, so a fetch reads no more; None: no limit."""
         limit = self.limit(user, client_id)
-        return None if limit is None else limit * (self._samples - 1) * self._window_ms / 1000
+        return None if limit is None else min(limit * (self._samples - 1) * self._window_ms / 1000, VALUE_MAX)
 
     def forget_idle(self, now_ms: int) -> None:
         idle = [key for key, usage in self._usage.items() if now_ms - usage.last_ms > IDLE_MS_MAX]
@@ -192,15 +202,21 @@ class ClientQuotas:
         self.of(kind).set(entity, limit)
         self.enabled = self.produce.enabled or self.fetch.enabled or self.request.enabled
 
-    def follow(self, entity: Iterable[tuple[str, str | None]], limits: Mapping[str, float]) -> None:
+    def follow(self, entity: Iterable[tuple[str, str | None]], limits: Mapping[str, float]) -> dict[QuotaKind, float]:
         """Take on what the metadata says of an entity: (type, name) pairs, no name being the default of its type.
 
-        Limits of addresses are not these: they bound connections.
+        Limits of addresses are not these: they bound connections. Returns the limits that no quota can have and that
+        are ignored: the controller refuses them, but a store may hold what another program or version wrote.
         """
         named = {kind: DEFAULT if name is None else name for kind, name in entity}
+        ignored: dict[QuotaKind, float] = {}
         if named.keys() <= {"user", "client-id"}:
             for kind in KINDS:
-                self.set(kind, QuotaEntity(named.get("user"), named.get("client-id")), limits.get(kind))
+                limit = limits.get(kind)
+                if limit is not None and not is_valid_limit(limit):
+                    ignored[kind], limit = limit, None
+                self.set(kind, QuotaEntity(named.get("user"), named.get("client-id")), limit)
+        return ignored
 
     def of(self, kind: QuotaKind) -> Quotas:
         match kind:

@@ -13,6 +13,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,13 +71,17 @@ class Slot:
 
 
 class Connection:
-    """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first."""
+    """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first.
+
+    An exception that is not expected closes this connection, is reported once to `on_bug`, and goes no further: what
+    calls in here (the loop, a listener, a waiter that serves many connections) serves others as well.
+    """
 
     __slots__ = (
         "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s",
-        "_limits", "_loop", "_muted", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock", "_spawn", "_start",
-        "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer",
-        "properties", "requests",
+        "_limits", "_loop", "_muted", "_on_bug", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock",
+        "_spawn", "_start", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener",
+        "monotonic", "peer", "properties", "requests",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +96,7 @@ class Connection:
         monotonic: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         on_closed: Callable[[Connection, str], None],
+        on_bug: Callable[[str, BaseException], None],
     ) -> None:
         self._sock = sock
         self._fd = sock.fileno()
@@ -103,6 +109,7 @@ class Connection:
         self.monotonic = monotonic
         self._spawn = spawn
         self._closed_callback = on_closed
+        self._on_bug = on_bug
         self._buffer = bytearray(BUFFER_REST_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -124,7 +131,10 @@ class Connection:
         self._frame_began_s = 0.0
 
     def start(self) -> None:
-        self._resume()
+        try:
+            self._resume()
+        except Exception as error:
+            self.fail(error)
 
     # Reading
 
@@ -146,19 +156,22 @@ class Connection:
 
     def _on_readable(self) -> None:
         try:
-            received = self._sock.recv_into(self._room())
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.close(f"receive failed: {error.strerror}")
-            return
-        if received == 0:
-            self.close("the peer closed" if self._start == self._end else "the peer closed inside a frame")
-            return
-        self._end += received
-        self.bytes_in += received
-        self._last_active_s = self.monotonic()
-        self._work()
+            try:
+                received = self._sock.recv_into(self._room())
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self.close(f"receive failed: {error.strerror}")
+                return
+            if received == 0:
+                self.close("the peer closed" if self._start == self._end else "the peer closed inside a frame")
+                return
+            self._end += received
+            self.bytes_in += received
+            self._last_active_s = self.monotonic()
+            self._work()
+        except Exception as error:
+            self.fail(error)
 
     def _room(self) -> memoryview:
         """Where the next bytes go: the rest of a large frame alone, or all the buffer has left."""
@@ -239,19 +252,17 @@ class Connection:
         self._frame_began_s = 0.0
         try:
             outcome = self._serve(self, frame)
+            if outcome is None:
+                return
+            if type(outcome) is list:
+                self._answer(outcome)
+            elif type(outcome) is PendingFrame:
+                self._await_pending(outcome)
+            else:
+                assert not isinstance(outcome, list | PendingFrame)
+                self._start_holding(outcome)
         except CloseConnection as reason:
             self.close(str(reason))
-            return
-        if outcome is None:
-            return
-        if type(outcome) is list:
-            self._answer(outcome)
-        elif type(outcome) is PendingFrame:
-            self._await_pending(outcome)
-        else:
-            assert not isinstance(outcome, list | PendingFrame)
-            self._held = True
-            self._spawn(self._hold(outcome))
 
     def _answer(self, frame: Frame) -> None:
         if self._slots:
@@ -270,16 +281,17 @@ class Connection:
         encode = outcome.encode
 
         def deliver(response: Any) -> None:
-            slot.pending = None
             try:
+                slot.pending = None
                 slot.frame = encode(response)
+                slot.ready = True
+                self._drain_slots()
             except CloseConnection as reason:
                 self.close(str(reason))
-                return
-            slot.ready = True
-            self._drain_slots()
+            except Exception as error:
+                self.fail(error)
 
-        outcome.pending.deliver_to(deliver)
+        outcome.pending.deliver_to(deliver, self.fail)
 
     def _drain_slots(self) -> None:
         """Answers that are ready leave, up to the first that is not."""
@@ -304,31 +316,50 @@ class Connection:
 
     def _gathered(self) -> None:
         """Send what came in this turn."""
-        self._gathering = False
-        if self.closed:
-            return
-        if self._out and not self._writing:
-            self._flush()
-        self._go_on()
+        try:
+            self._gathering = False
+            if self.closed:
+                return
+            if self._out and not self._writing:
+                self._flush()
+            self._go_on()
+        except Exception as error:
+            self.fail(error)
+
+    def _start_holding(self, work: Coroutine[Any, Any, Frame | PendingFrame | None]) -> None:
+        self._held = True
+        holding = self._hold(work)
+        try:
+            self._spawn(holding)
+        except Exception:
+            holding.close()
+            work.close()
+            raise
 
     async def _hold(self, work: Coroutine[Any, Any, Frame | PendingFrame | None]) -> None:
         """Finish one request before the next is looked at; a peer that leaves does not undo what it asked for."""
         try:
             outcome = await work
+            self._held = False
+            if self.closed:
+                if type(outcome) is PendingFrame:
+                    outcome.pending.abandon()
+                return
+            if type(outcome) is list:
+                self._answer(outcome)
+            elif type(outcome) is PendingFrame:
+                self._await_pending(outcome)
+            if self._out and not self._writing:
+                self._flush()
+            self._go_on()
         except CloseConnection as reason:
             self.close(str(reason))
-            return
-        finally:
-            self._held = False
-        if self.closed:
-            return
-        if type(outcome) is list:
-            self._answer(outcome)
-        elif type(outcome) is PendingFrame:
-            self._await_pending(outcome)
-        if self._out and not self._writing:
-            self._flush()
-        self._go_on()
+        except Exception as error:
+            self.fail(error)
+        except BaseException:
+            # Cancelled: the request will never be answered, so nothing behind it may be.
+            self.close("a request was cancelled")
+            raise
 
     def _go_on(self) -> None:
         """Take up what lay waiting in the buffer, then the socket."""
@@ -357,12 +388,15 @@ class Connection:
             self._loop.remove_writer(self._fd)
 
     def _on_writable(self) -> None:
-        before = self._out_bytes
-        self._flush()
-        if self._out_bytes < before:
-            self._last_active_s = self.monotonic()
-        if not self._reading:
-            self._go_on()
+        try:
+            before = self._out_bytes
+            self._flush()
+            if self._out_bytes < before:
+                self._last_active_s = self.monotonic()
+            if not self._reading:
+                self._go_on()
+        except Exception as error:
+            self.fail(error)
 
     def _send(self) -> None:
         """Send until nothing is left or the kernel takes no more: a piece that is taken in part is the last one."""
@@ -432,9 +466,12 @@ class Connection:
         self._loop.call_later(seconds, self._unmute)
 
     def _unmute(self) -> None:
-        self._muted = False
-        self._last_active_s = self.monotonic()
-        self._go_on()
+        try:
+            self._muted = False
+            self._last_active_s = self.monotonic()
+            self._go_on()
+        except Exception as error:
+            self.fail(error)
 
     def overdue(self, now_s: float) -> str | None:
         """Why this connection should be closed, if it should. Called from time to time."""
@@ -467,18 +504,34 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self._pause()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
-        for slot in self._slots:
-            if slot.pending is not None:
-                slot.pending.abandon()
+        pending = [slot.pending for slot in self._slots if slot.pending is not None]
         self._slots.clear()
         self._out.clear()
         self._out_bytes = 0
-        self._sock.close()
-        self._closed_callback(self, reason)
+        # Each step stands alone: a waiter that cannot be abandoned must not keep the socket open.
+        steps: list[Callable[[], None]] = [self._pause, self._stop_writing, *(each.abandon for each in pending)]
+        steps += [self._sock.close, lambda: self._closed_callback(self, reason)]
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                self._report(error)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def fail(self, error: Exception) -> None:
+        """Close this connection because of a bug, and report the bug."""
+        self._working = False
+        self._report(error)
+        self.close("a bug of the broker, which its log describes")
+
+    def _report(self, error: Exception) -> None:
+        # What cannot be reported must not take the connection's neighbours along either.
+        with suppress(Exception):
+            self._on_bug("connection", error)
 
 
 class RestOfFile:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.net.connection import Connection, ConnectionLimits, Serve
+from penstock.net.reply import CloseConnection
 
 ACCEPTS_PER_EVENT_MAX = 64
 SWEEP_S = 1.0
@@ -46,6 +47,7 @@ class Listener:
         connection_limits: ConnectionLimits,
         monotonic: Callable[[], float],
         on_event: Callable[[str, dict[str, Any]], None],
+        on_bug: Callable[[str, BaseException], None],
     ) -> None:
         self.name = name
         self.host = host
@@ -55,7 +57,8 @@ class Listener:
         self._connection_limits = connection_limits
         self._monotonic = monotonic
         self._on_event = on_event
-        self._connections: set[Connection] = set()
+        self._on_bug = on_bug
+        self.open_connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -67,12 +70,12 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        return len(self._connections)
+        return len(self.open_connections)
 
     def traffic(self) -> tuple[int, int]:
         """Bytes received and sent by every connection this listener has had."""
-        received = self.bytes_in_closed + sum(connection.bytes_in for connection in self._connections)
-        sent = self.bytes_out_closed + sum(connection.bytes_out for connection in self._connections)
+        received = self.bytes_in_closed + sum(connection.bytes_in for connection in self.open_connections)
+        sent = self.bytes_out_closed + sum(connection.bytes_out for connection in self.open_connections)
         return received, sent
 
     def bind(self) -> None:
@@ -108,7 +111,7 @@ class Listener:
         finally:
             loop.remove_reader(sock.fileno())
             sock.close()
-            for connection in tuple(self._connections):
+            for connection in tuple(self.open_connections):
                 connection.close("the broker is stopping")
 
     def _sweep(self) -> None:
@@ -117,10 +120,13 @@ class Listener:
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
         self._accepted_this_second = 0
         now_s = self._monotonic()
-        for connection in tuple(self._connections):
-            reason = connection.overdue(now_s)
-            if reason is not None:
-                connection.close(reason)
+        for connection in tuple(self.open_connections):
+            try:
+                reason = connection.overdue(now_s)
+                if reason is not None:
+                    connection.close(reason)
+            except Exception as error:
+                connection.fail(error)
 
     def _accept(self) -> None:
         assert self._socket is not None
@@ -138,16 +144,21 @@ class Listener:
                 # Out of descriptors: the peers already here matter more than the one that knocks.
                 self._on_event("accept_failed", {"listener": self.name, "error": str(error)})
                 return
-            self._admit(sock, str(address[0]))
+            try:
+                self._admit(sock, str(address[0]))
+            except Exception as error:
+                sock.close()
+                if not isinstance(error, OSError):  # A peer that is gone already refuses the options.
+                    self._on_bug("listener", error)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
         limits = self._limits()
-        if len(self._connections) >= limits.connections_max or self._by_address[
+        if len(self.open_connections) >= limits.connections_max or self._by_address[
             peer
         ] >= limits.connections_of_address_max.get(peer, limits.connections_per_address_max):
             self.refused += 1
             sock.close()
-            self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": len(self._connections)})
+            self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": self.connections})
             return
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -168,18 +179,25 @@ class Listener:
             monotonic=self._monotonic,
             spawn=self._spawn,
             on_closed=self._on_closed,
+            on_bug=self._on_bug,
         )
-        self._connections.add(connection)
-        self._by_address[peer] += 1
-        self.accepted += 1
-        connection.start()
+        try:
+            self.open_connections.add(connection)
+            self._by_address[peer] += 1
+            self.accepted += 1
+            connection.start()
+        except Exception as error:
+            connection.fail(error)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
         assert self._tasks is not None, "a connection works only while its listener runs"
-        return self._tasks.create_task(work)
+        try:
+            return self._tasks.create_task(work)
+        except RuntimeError:
+            raise CloseConnection("the broker is stopping") from None
 
     def _on_closed(self, connection: Connection, reason: str) -> None:
-        self._connections.discard(connection)
+        self.open_connections.discard(connection)
         self._by_address[connection.peer] -= 1
         if self._by_address[connection.peer] <= 0:
             del self._by_address[connection.peer]

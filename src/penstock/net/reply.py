@@ -24,15 +24,17 @@ class Pending:
     """An answer that waits, while the requests behind it go on being worked at.
 
     Use it when the request's effects are done and only the reply has to wait: a long poll, an acknowledgement that
-    waits for the disk. Whoever made it calls `resolve` once; a connection that closes first calls `on_abandon`.
+    waits for the disk. Its maker calls `resolve` or `fail` once; a connection that closes first calls `on_abandon`.
     """
 
-    __slots__ = ("_response", "_sink", "on_abandon")
+    __slots__ = ("_failed", "_failure", "_response", "_sink", "on_abandon")
 
     def __init__(self, on_abandon: Callable[[], None] | None = None) -> None:
         self.on_abandon = on_abandon
         self._sink: Callable[[Any], None] | None = None
+        self._failed: Callable[[Exception], None] | None = None
         self._response: Any = None
+        self._failure: Exception | None = None
 
     def resolve(self, response: Any) -> None:
         """Give the answer; after that nothing is left to abandon."""
@@ -45,16 +47,35 @@ class Pending:
             self._sink = None
             sink(response)
 
-    def deliver_to(self, sink: Callable[[Any], None]) -> None:
-        """Name who takes the answer; an answer that is there already is handed over at once."""
-        if self._response is None:
-            self._sink = sink
+    def fail(self, error: Exception) -> None:
+        """Report that a bug kept the response from being made: the connection that waits for it closes."""
+        self.on_abandon = None
+        failed = self._failed
+        if failed is None:
+            self._failure = error
         else:
+            self._sink = self._failed = None
+            failed(error)
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Call what resolves this, and `fail` where it raises: its caller serves other connections as well."""
+        try:
+            work()
+        except Exception as error:
+            self.fail(error)
+
+    def deliver_to(self, sink: Callable[[Any], None], failed: Callable[[Exception], None] | None = None) -> None:
+        """Pass the response to `sink`, or the bug that prevented it to `failed`: at once if it is there already."""
+        if self._response is not None:
             sink(self._response)
+        elif self._failure is not None and failed is not None:
+            failed(self._failure)
+        else:
+            self._sink, self._failed = sink, failed
 
     def abandon(self) -> None:
         """Nobody waits any more: let go of whatever would have resolved this."""
-        self._sink = None
+        self._sink = self._failed = None
         callback, self.on_abandon = self.on_abandon, None
         if callback is not None:
             callback()

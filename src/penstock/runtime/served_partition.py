@@ -272,8 +272,15 @@ class ServedPartition:
     def tell(self) -> None:
         """Notify the watchers; they may stop watching meanwhile."""
         self._stirred = False
+        failure: Exception | None = None
         for watcher in tuple(self._watchers):
-            watcher.notify(self)
+            # A watcher that fails is a bug of its own and must not leave the others waiting.
+            try:
+                watcher.notify(self)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     # Life
 

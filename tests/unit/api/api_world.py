@@ -133,6 +133,7 @@ def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Co
         monotonic=SystemClock().monotonic,
         spawn=lambda work: work.close(),
         on_closed=lambda connection, reason: None,
+        on_bug=lambda name, error: None,
     )
 
 

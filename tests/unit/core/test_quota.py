@@ -1,10 +1,23 @@
 """Quotas: rates over windows, waits, and whose quota it is."""
 
+import math
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.quota import CLIENTS_MAX, DEFAULT, IDLE_MS_MAX, ClientQuotas, QuotaEntity, Quotas, UsageRate
+from penstock.core.quota import (
+    CLIENTS_MAX,
+    DEFAULT,
+    IDLE_MS_MAX,
+    KINDS,
+    THROTTLE_MS_MAX,
+    ClientQuotas,
+    QuotaEntity,
+    Quotas,
+    UsageRate,
+)
 
 EVERY_CLIENT = QuotaEntity(None, DEFAULT)
 
@@ -150,3 +163,31 @@ def test_the_rate_is_the_sum_of_live_samples_over_the_time_they_span(steps: list
         measured, span = rate.measure(now_ms)
         assert span == max(1, elapsed)
         assert measured == pytest.approx(sum(sample[2] for sample in live) * 1000 / span)
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-9])
+def test_a_tiny_quota_makes_a_wait_as_long_as_waits_can_be(limit: float) -> None:
+    quotas = ClientQuotas(11, 1000)
+    for kind in KINDS:
+        quotas.set(kind, EVERY_CLIENT, limit)
+
+    assert quotas.request.record("", "app", 100.0, 0) == 1000
+    assert quotas.produce.record("", "app", 100_000_000.0, 0) == THROTTLE_MS_MAX
+
+
+def test_a_huge_quota_allows_as_much_as_can_be_counted() -> None:
+    allowed = bytes_quota(1.7e308).value_max("", "app")
+
+    assert allowed is not None
+    assert int(allowed) == 2**63
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf, 0, -1.0, "many"])
+def test_a_stored_limit_that_no_quota_can_have_is_ignored_and_told(limit: Any) -> None:
+    quotas = ClientQuotas(11, 1000)
+
+    ignored = quotas.follow((("client-id", "app"),), {"producer_byte_rate": limit, "request_percentage": 50.0})
+
+    assert list(ignored) == ["producer_byte_rate"]
+    assert quotas.produce.limit("", "app") is None
+    assert quotas.request.limit("", "app") == 50.0

@@ -35,6 +35,7 @@ class Peer:
         self.sock = ours
         self.now_s = 100.0
         self.reasons: list[str] = []
+        self.bugs: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.connection = Connection(
             theirs,
@@ -46,6 +47,7 @@ class Peer:
             monotonic=lambda: self.now_s,
             spawn=self.spawn,
             on_closed=lambda _, reason: self.reasons.append(reason),
+            on_bug=lambda _, error: self.bugs.append(error),
         )
         self.connection.start()
 
@@ -92,6 +94,7 @@ async def peer(
     finally:
         made.connection.close("the test is over")
         made.sock.close()
+    assert made.bugs == []
 
 
 def echo(_: Connection, frame: memoryview) -> Frame:

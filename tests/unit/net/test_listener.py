@@ -33,6 +33,7 @@ async def listening(limits: ListenerLimits, events: list[str]) -> AsyncIterator[
         connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
         monotonic=asyncio.get_running_loop().time,
         on_event=note,
+        on_bug=lambda name, error: events.append(f"bug in {name}: {error!r}"),
     )
     listener.bind()
     ready = asyncio.Event()

@@ -1,6 +1,5 @@
 """Deciding about client quotas."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from penstock.core.controller.image import MetadataImage
 from penstock.core.controller.operations import Create, Delete, Operation, Set
 from penstock.core.controller.plan import Plan
 from penstock.core.controller.records import QuotaEntity, pack, quota_path
+from penstock.core.quota import is_valid_limit
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
 
@@ -16,8 +16,12 @@ CLIENT_ID = "client-id"
 IP = "ip"
 ENTITY_TYPES = frozenset({USER, CLIENT_ID, IP})
 
-RATES_WHOLE = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
-"""Quotas that Kafka keeps as whole numbers."""
+RATES_WHOLE = {
+    "producer_byte_rate": ("a LONG", 2**63 - 1),
+    "consumer_byte_rate": ("a LONG", 2**63 - 1),
+    "connection_creation_rate": ("an INT", 2**31 - 1),
+}
+"""Quotas that Kafka keeps as whole numbers: the type's name in its messages, and the largest."""
 
 CLIENT_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 IP_KEYS = ("connection_creation_rate",)
@@ -76,9 +80,11 @@ def changed_limits(before: Mapping[str, float], change: QuotaChange, entity: Quo
         if value is None:
             after.pop(key, None)
             continue
-        if not math.isfinite(value) or value <= 0:
+        if not is_valid_limit(value):
             raise InvalidRequest(f"Quota {key} must be greater than 0")
         if key in RATES_WHOLE:
+            if value > RATES_WHOLE[key][1]:
+                raise InvalidRequest(f"Proposed value for {key} is too large for {RATES_WHOLE[key][0]}.")
             whole = round(value)
             if abs(whole - value) > WHOLE_TOLERANCE:
                 raise InvalidRequest(f"{key} cannot be a fractional value.")

@@ -173,6 +173,8 @@ def quota(*limits: tuple[str, float | None], entity: tuple[tuple[str, str | None
         (quota(("no_such_rate", 1.0)), "Invalid configuration key no_such_rate"),
         (quota(("producer_byte_rate", 0.0)), "Quota producer_byte_rate must be greater than 0"),
         (quota(("producer_byte_rate", 1.5)), "producer_byte_rate cannot be a fractional value."),
+        (quota(("producer_byte_rate", 1e19)), "Proposed value for producer_byte_rate is too large for a LONG."),
+        (quota(("request_percentage", float("inf"))), "Quota request_percentage must be greater than 0"),
         (quota(("producer_byte_rate", float("nan"))), "must be greater than 0"),
         (quota(entity=()), "Invalid empty client quota entity"),
         (quota(entity=(("planet", "c"),)), "Unhandled client quota entity type: planet"),
