@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -17,6 +18,7 @@ from penstock.model.printable import printable, printable_json
 Render = Callable[[Record], bytes]
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+TWO_DIGITS = re.compile("[0-9A-Fa-f]{2}")
 COLUMN_CHARACTERS_MAX = 100
 TOPIC_WIDTH = 20
 
@@ -98,10 +100,9 @@ def _field(letter: str) -> Render:
 def _escape(rest: str) -> tuple[bytes, int]:
     """What stands after a backslash, and how many characters it took."""
     if rest[:1] == "x":
-        try:
-            return bytes([int(rest[1:3], 16)]), 3
-        except ValueError:
-            raise typer.BadParameter(f"\\x{rest[1:3]} is not two hexadecimal digits", param_hint="--format") from None
+        if not TWO_DIGITS.fullmatch(rest[1:3]):
+            raise typer.BadParameter(f"\\x{rest[1:3]} is not \\x and two hexadecimal digits", param_hint="--format")
+        return bytes.fromhex(rest[1:3]), 3
     if rest[:1] in ESCAPES and rest:
         return ESCAPES[rest[0]], 1
     raise typer.BadParameter(f"\\{rest[:1]} is no escape: {FIELDS_HELP}", param_hint="--format")
@@ -150,6 +151,8 @@ def headers_from_json(listed: object) -> tuple[Header, ...]:
         fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         if not isinstance(fields.get("name"), str):
             raise ValueError("a header is not an object with a name")
+        # librdkafka's binding crashes on a name without an encoding.
+        fields["name"].encode()
         found.append((fields["name"], from_json_bytes("value", fields)))
     return tuple(found)
 

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.group_report import COLUMNS, Report, make_report
-from penstock.cli.offsets import EXPLAINED, OffsetsParser
+from penstock.cli.offsets import POSITION_EXPLAINED, OffsetsParser
 from penstock.cli.options import (
     BOOTSTRAP,
     BootstrapOption,
@@ -114,7 +114,7 @@ def show_report(output: OutputFormat, report: Report, *, watching: bool) -> None
 @app.command()
 def seek(
     group: GroupArgument,
-    to: Annotated[str | None, typer.Option("--to", metavar="POSITION", help=f"Where to: {EXPLAINED}.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="POSITION", help=f"Where to: {POSITION_EXPLAINED}.")] = None,
     by: Annotated[int | None, typer.Option("--by", metavar="N", help="So many offsets on, or back (-N).")] = None,
     csv: Annotated[
         Path | None,

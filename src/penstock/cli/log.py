@@ -74,7 +74,8 @@ def verify(
                     raise Bad(file, 0, f"it begins before offset {good[-1].next_offset}, where the one before ends")
                 good.append(found)
             except Bad as error:
-                bad.append(error)
+                # Without its traceback, which would keep the file mapped.
+                bad.append(Bad(error.path, error.position, error.what))
             bar.advance(sum(each.bytes for each in good))
     if output is OutputFormat.JSON:
         show_json(verdict_json(good, bad))
@@ -162,13 +163,12 @@ def batch_row(batch: Batch) -> dict[str, Any]:
 
 def record_rows(path: Path, batch: Batch) -> Iterator[dict[str, Any]]:
     from penstock.cli.formats import json_bytes
-    from penstock.cli.segment_file import Bad
-    from penstock.wire.primitives import Malformed
+    from penstock.cli.segment_file import UNREADABLE, Bad
     from penstock.wire.records import decode_records
 
     try:
         found = decode_records(batch.data)
-    except Malformed as error:
+    except UNREADABLE as error:
         raise Bad(path, batch.position, f"the records at offset {batch.header.base_offset}: {error}") from error
     for record in found:
         yield {

@@ -110,6 +110,9 @@ COMMANDS: dict[str, Entry] = {
 }
 """In the order in which people need them."""
 
+TAKE_BYTES = frozenset({"up", "broker", "produce", "pipeline", "log"})
+"""Commands whose arguments may be any bytes: paths, and values of records."""
+
 
 class LazyGroup(TyperGroup):
     """Imports only the command that runs: the others are names and summaries."""
@@ -122,9 +125,13 @@ class LazyGroup(TyperGroup):
         return None if entry is None else TyperCommand(cmd_name, help=entry.summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        from penstock.cli.options import require_text
+
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and name in COMMANDS:
             command = COMMANDS[name].load(name)
+            if name not in TAKE_BYTES:
+                require_text(*rest)
         return name, command, rest
 
 

@@ -10,14 +10,15 @@ import typer
 from penstock.client.positions import At, AtTime, BeforeEnd, Beginning, End, Position, PositionRange
 
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-WHOLE = re.compile(r"-?\d{1,19}")
-EPOCH_MS = re.compile(r"\d{1,19}")
+AGO = re.compile(r"-([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|w)")
+WHOLE = re.compile(r"-?[0-9]{1,19}")
+EPOCH_MS = re.compile(r"[0-9]{1,19}")
 
-EXPLAINED = (
+POSITION_EXPLAINED = (
     "a position is beginning, end, an offset N, -N before the end, @-1h (ms, s, m, h, d, w), @MILLISECONDS "
-    "or @2026-11-01T08:00 (local time without a zone); A:B reads from A up to B"
+    "or @2026-11-01T08:00 (local time without a zone)"
 )
+EXPLAINED = f"{POSITION_EXPLAINED}; A:B reads from A up to B"
 
 
 class OffsetsParser:
@@ -31,6 +32,20 @@ class OffsetsParser:
 
         A time of day holds colons too: what can be read as one position is one, and else the longest left side wins.
         """
+        found = self._range(text)
+        if found is None:
+            raise typer.BadParameter(f"{text!r} is not a position: {EXPLAINED}", param_hint=option)
+        return found
+
+    def position(self, text: str, *, option: str) -> Position:
+        """One position, where a range has no meaning."""
+        place = self._position(text)
+        if place is not None:
+            return place
+        what = "one position" if self._range(text) is None else "one position, but a range"
+        raise typer.BadParameter(f"{text!r} is not {what}: {POSITION_EXPLAINED}", param_hint=option)
+
+    def _range(self, text: str) -> PositionRange | None:
         whole = self._position(text)
         if whole is not None:
             return PositionRange(start=whole)
@@ -40,13 +55,7 @@ class OffsetsParser:
             stop = self._position(right) if right else None
             if start is not None and (stop is not None or not right):
                 return PositionRange(start=start, stop=stop)
-        raise typer.BadParameter(f"{text!r} is not a position: {EXPLAINED}", param_hint=option)
-
-    def position(self, text: str, *, option: str) -> Position:
-        place = self._position(text)
-        if place is None:
-            raise typer.BadParameter(f"{text!r} is not a position: {EXPLAINED}", param_hint=option)
-        return place
+        return None
 
     def _position(self, text: str) -> Position | None:
         if text in ("beginning", "earliest", "start"):
@@ -74,5 +83,5 @@ class OffsetsParser:
         try:
             # Without a zone it is the local time of whoever types.
             return max(0, int(moment.timestamp() * 1000))
-        except (OverflowError, OSError):
+        except (OverflowError, ValueError, OSError):
             return None

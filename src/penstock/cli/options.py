@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection
+from penstock.model.printable import printable
 
 PROPERTIES_VARIABLE = "PENSTOCK_CLIENT_PROPERTIES"
 """Names a file of librdkafka properties that every command reads first."""
@@ -49,8 +50,25 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 BOOTSTRAP = BOOTSTRAP_DEFAULT
 
 
+def require_text(*texts: str) -> None:
+    """Refuse arguments whose bytes are not UTF-8: no name can have them, and librdkafka's binding crashes on some."""
+    for text in texts:
+        if not is_text(text):
+            raise typer.BadParameter(f"{printable(text)} is not UTF-8 text")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text has an encoding: Python keeps foreign bytes of arguments as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def connection(bootstrap: str, properties: list[str] | None) -> Connection:
     """What the options --bootstrap and -X say."""
+    require_text(bootstrap, *(properties or ()))
     return Connection(bootstrap=bootstrap, properties=client_properties(properties or ()))
 
 

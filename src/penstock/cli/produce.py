@@ -17,7 +17,15 @@ import typer
 from penstock.cli.failure import Failure
 from penstock.cli.formats import from_json_bytes, headers_from_json
 from penstock.cli.offsets import OffsetsParser
-from penstock.cli.options import BOOTSTRAP, BootstrapOption, OutputFormat, OutputOption, PropertyOption, connection
+from penstock.cli.options import (
+    BOOTSTRAP,
+    BootstrapOption,
+    OutputFormat,
+    OutputOption,
+    PropertyOption,
+    connection,
+    require_text,
+)
 from penstock.cli.output import counted, note, progress, show_json
 from penstock.client.positions import AtTime
 from penstock.client.records import Header
@@ -26,6 +34,7 @@ from penstock.model.clock import SystemClock
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 PROGRESS_EVERY = 1_000
+TIMESTAMP_MAX = 2**63 - 1
 
 
 class Acks(StrEnum):
@@ -94,6 +103,7 @@ def produce(
     penstock produce orders -K : < key-value-lines.txt
     penstock consume orders --output json | penstock produce copy --json
     """
+    require_text(topic)
     check_inputs(value, file, whole=whole, json_lines=json_lines, tombstone=tombstone, key=key, separator=separator)
     pattern = Outgoing(
         value=None,
@@ -155,6 +165,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
         name, equals, content = text.partition("=")
         if not name:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        require_text(name)
         found.append((name, os.fsencode(content) if equals else None))
     return tuple(found)
 
@@ -212,8 +223,8 @@ def from_json_line(number: int, line: bytes, pattern: Outgoing) -> Outgoing:
         known = cast("dict[str, Any]", fields)
         key = from_json_bytes("key", known)
         timestamp_ms = known.get("timestamp", -1)
-        if not isinstance(timestamp_ms, int):
-            raise ValueError("timestamp is not a number")
+        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or abs(timestamp_ms) > TIMESTAMP_MAX:
+            raise ValueError("timestamp is not a number of milliseconds")
         return replace(
             pattern,
             value=from_json_bytes("value", known),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
 from penstock.model.batch import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
+from penstock.wire.compression import UnsupportedCompression
 from penstock.wire.primitives import Malformed
 from penstock.wire.records import check_records, crc_ok, parse_batch_header
 
@@ -17,6 +18,8 @@ LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 KNOWN = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 INDEX_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
+UNREADABLE = (Malformed, UnsupportedCompression)
+"""What reading the records of a damaged batch raises."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -58,8 +61,15 @@ def mapped(path: Path) -> Generator[memoryview]:
         if size == 0:
             yield memoryview(b"")
             return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as bytes_, memoryview(bytes_) as view:
+        bytes_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        view = memoryview(bytes_)
+        try:
             yield view
+        finally:
+            # The traceback of an error holds parts of the view: they go, and the mapping with them, when it does.
+            with suppress(BufferError):
+                view.release()
+                bytes_.close()
 
 
 def batches(path: Path, data: memoryview) -> Iterator[Batch]:
@@ -100,7 +110,7 @@ def check_batch(path: Path, batch: Batch) -> None:
         raise Bad(path, batch.position, f"the checksum of the batch at offset {batch.header.base_offset} is wrong")
     try:
         check_records(batch.data, batch.header)
-    except Malformed as error:
+    except UNREADABLE as error:
         raise Bad(path, batch.position, f"the records at offset {batch.header.base_offset}: {error}") from error
 
 

@@ -19,7 +19,14 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import Number, say, show_done, show_json, show_rows, show_table
 from penstock.cli.topic import confirm
-from penstock.client.transactions import ANY_DURATION, ONGOING_STATES, OpenTransaction, TransactionInfo, Transactions
+from penstock.client.transactions import (
+    ANY_DURATION,
+    ONGOING_STATES,
+    STATES,
+    OpenTransaction,
+    TransactionInfo,
+    Transactions,
+)
 from penstock.model.clock import SystemClock
 
 app = typer.Typer(
@@ -28,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
+SECONDS_MAX = 100 * 366 * 86_400
 AGE_SECONDS_DEFAULT = 900.0
 """No transaction may take longer than `transaction.max.timeout.ms`, which is fifteen minutes unless it was changed."""
 LIST_COLUMNS = ("transactional_id", Number("producer_id"), "state", Number("coordinator"))
@@ -60,9 +68,9 @@ def list_(
     properties: PropertyOption = None,
 ) -> None:
     """List transactional ids and the state of their transactions."""
-    duration = ANY_DURATION if longer_than is None else int(longer_than * 1_000)
+    duration = ANY_DURATION if longer_than is None else millis(longer_than, option="--longer-than")
     found = Transactions(connection(bootstrap, properties)).list(
-        states=states or (), producer_ids=producer_ids or (), duration_ms_min=duration
+        states=[known_state(each) for each in states or ()], producer_ids=producer_ids or (), duration_ms_min=duration
     )
     if longer_than is not None:
         # A coordinator lists those whose last transaction has ended too, by when that one began.
@@ -132,7 +140,7 @@ def hanging(
     """
     client = Transactions(connection(bootstrap, properties))
     now_ms = SystemClock().now_ms()
-    found = client.hanging(topics or None, now_ms=now_ms, age_ms_min=int(older_than * 1_000))
+    found = client.hanging(topics or None, now_ms=now_ms, age_ms_min=millis(older_than, option="--older-than"))
     rows = [
         (
             *each.transaction.place,
@@ -200,5 +208,21 @@ def choose(found: tuple[OpenTransaction, ...], place: tuple[str, int], start_off
     return here[0]
 
 
+def known_state(text: str) -> str:
+    """A state however its letters are written; an unknown one is left to the broker to refuse."""
+    return next((state for state in STATES if state.lower() == text.lower()), text)
+
+
+def millis(seconds: float, *, option: str) -> int:
+    """A duration as the protocol has it; one beyond any log, or none at all, is refused."""
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise typer.BadParameter(f"{seconds} is not between 0 and {SECONDS_MAX:,} seconds", param_hint=option)
+    return int(seconds * 1_000)
+
+
 def time_text(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC).isoformat(timespec="milliseconds")
+    """A timestamp as ISO 8601 has it; producers can write numbers that are no date."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)

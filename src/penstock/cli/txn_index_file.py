@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.cli.segment_file import Bad, Batch, mapped
+from penstock.cli.segment_file import UNREADABLE, Bad, Batch, mapped
 from penstock.storage.txn_index import ENTRY, ENTRY_BYTES, VERSION, AbortedTxn
-from penstock.wire.primitives import Malformed
 from penstock.wire.records import ABORT_MARKER, COMMIT_MARKER, decode_records, parse_marker
 
 
@@ -45,7 +44,7 @@ class SegmentAborts:
         try:
             # Compaction leaves a producer's last batch without its records.
             kind = parse_marker(decode_records(batch.data)[0])[0] if header.record_count else COMMIT_MARKER
-        except Malformed:
+        except UNREADABLE:
             return
         first = self._begun.pop(header.producer_id, None)
         if kind == ABORT_MARKER:

@@ -14,6 +14,7 @@ LIST_VERSION, DESCRIBE_VERSION, PRODUCERS_VERSION, MARKERS_VERSION = 1, 0, 0, 1
 ANY_DURATION = -1
 NOT_FOUND = 105
 """TRANSACTIONAL_ID_NOT_FOUND."""
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 ONGOING_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 NO_OFFSET = -1
 
@@ -99,7 +100,7 @@ class Transactions:
             if answer.unknown_state_filters:
                 raise ClientError(
                     f"there is no state {', '.join(answer.unknown_state_filters)}",
-                    hint="Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort are states",
+                    hint=f"the states are {', '.join(STATES)}",
                 )
             found += [
                 TransactionListing(

@@ -98,12 +98,16 @@ class PipelineSpec:
 def read_spec(path: Path) -> PipelineSpec:
     """SpecError for what is not TOML or not a pipeline."""
     try:
-        found = tomllib.loads(path.read_text())
+        return parse_spec(tomllib.loads(path.read_text(encoding="utf-8")), folder=path.resolve().parent)
     except FileNotFoundError:
         raise SpecError(f"{path}: there is no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: its tables or lists are nested too deeply") from None
+    except ValueError as error:
+        # TOML that is none, bytes that are no text, and numbers with thousands of digits.
         raise SpecError(f"{path}: {error}") from None
-    return parse_spec(found, folder=path.resolve().parent)
 
 
 def parse_spec(found: Mapping[str, Any], *, folder: Path) -> PipelineSpec:

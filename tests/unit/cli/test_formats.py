@@ -5,7 +5,9 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cli.failure import Failure
 from penstock.cli.formats import compile_format, from_json_bytes, headers_from_json, json_line, table_line, when
+from penstock.cli.produce import Outgoing, from_json_line
 from penstock.client.records import Record
 
 PAYLOAD = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
@@ -110,3 +112,30 @@ def test_a_table_line_stays_one_line_whatever_the_value() -> None:
 @pytest.mark.parametrize(("timestamp_ms", "shown"), [(-1, "-"), (0, "1970-01-01 00:00:00.000"), (2**62, str(2**62))])
 def test_a_timestamp_that_is_no_date_is_shown_all_the_same(timestamp_ms: int, shown: str) -> None:
     assert when(timestamp_ms) == shown
+
+
+@pytest.mark.parametrize("text", ["\\x", "\\x1", "\\x+1", "\\x 1", "\\xzz"])
+def test_an_escape_has_two_hexadecimal_digits(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="two hexadecimal digits"):
+        compile_format(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"value":' * 50_000,
+        b'{"value_base64":5}',
+        b'{"headers":[{"name":"a","value_base64":[]}]}',
+        b'{"headers":[{"name":"\\ud800"}]}',
+        b'{"key":"\\ud800"}',
+        b'{"timestamp":true}',
+        b'{"timestamp":1' + b"0" * 30 + b"}",
+        b'{"timestamp":1' + b"0" * 5_000 + b"}",
+        b"\xff",
+    ],
+    ids=lambda line: line[:30],
+)
+def test_a_line_that_is_no_record_is_refused_with_its_number(line: bytes) -> None:
+    with pytest.raises(Failure, match="line 7 is not a record"):
+        from_json_line(7, line, Outgoing(value=None))

@@ -70,3 +70,9 @@ def test_every_pair_of_offsets_is_a_range(first: int, second: int) -> None:
 def test_no_text_crashes_the_parser(text: str) -> None:
     with contextlib.suppress(typer.BadParameter):
         assert isinstance(PARSER.parse(text), PositionRange)
+
+
+@pytest.mark.parametrize("text", ["@-" + "9" * 400 + "w", "@" + "9" * 5_000, "@0001-01-01", "٣", "@-٣h", ""])
+def test_what_no_clock_and_no_log_has_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a position"):
+        OffsetsParser(1).parse(text)

@@ -6,6 +6,7 @@ from struct import pack
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.log import row_text, rows_of
 from penstock.cli.main import app
 from penstock.cli.segment_file import INDEX_ENTRY, TIME_ENTRY, Bad, verify_segment
 from penstock.storage import txn_index
@@ -241,3 +242,23 @@ def test_an_index_of_aborted_transactions_that_lies_is_found(
 
     with pytest.raises(Bad, match=complaint):
         verify_segment(transactions)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_damaged_batch_is_dumped_up_to_where_it_can_be_read(tmp_path: Path, codec: int) -> None:
+    whole = batch(BASE, b"a" * 50, b"b", codec=codec)
+    path = tmp_path / f"{BASE:020d}.log"
+    refused = 0
+
+    for position in range(len(whole)):
+        for flipped in (0x01, 0x07, 0x80, 0xFF):
+            damaged = bytearray(whole)
+            damaged[position] ^= flipped
+            path.write_bytes(damaged)
+            try:
+                shown = [row_text(row) for row in rows_of(path, records=True)]
+                assert shown
+            except Bad:
+                refused += 1
+
+    assert refused > 0
