@@ -91,6 +91,33 @@ def test_refusals_say_what_where_and_what_to_do(cli: Cli) -> None:
     assert "hint:" in cli.error("topic", "grow", "refused", "--to", "1")
 
 
+def test_hints_say_what_was_meant_and_where_it_can_be_done(cli: Cli, broker: Broker) -> None:
+    cli.out("topic", "create", "hinted")
+    (only,) = cli.json("cluster", "info")["brokers"]
+    number = str(only["broker"])
+
+    for mistyped in (
+        ("topic", "create", "other", "-c", "retention.mss=1"),
+        ("topic", "alter", "hinted", "retention.mss=1"),
+        ("topic", "alter", "hinted", "--unset", "retention.mss"),
+        ("config", "set", "topic", "hinted", "retention.mss=1"),
+        ("config", "unset", "topic", "hinted", "retention.mss"),
+        ("config", "describe", "topic", "hinted", "--key", "retention.mss"),
+    ):
+        assert "did you mean retention.ms?" in cli.error(*mistyped), mistyped
+    for command in ("describe", "delete"):
+        assert "did you mean hinted?" in cli.error(
+            "topic", command, "hintedd", *(["-y"] if command == "delete" else [])
+        )
+    for change in ("set", "unset"):
+        key = "broker.rack=x" if change == "set" else "broker.rack"
+        assert "broker.rack is read at the start" in cli.error("config", change, "broker", number, key)
+    assert "a bug" not in cli.error("config", "set", "broker", number, "max.connections=many")
+    missing = cli.error("config", "describe", "broker", "1234567")
+    assert "there is no broker 1234567" in missing
+    assert f"the cluster has {number}" in missing
+
+
 def test_records_come_back_as_they_were_sent(cli: Cli) -> None:
     cli.out("topic", "create", "records", "-p", "1")
 

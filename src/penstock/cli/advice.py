@@ -123,9 +123,15 @@ ADVICE: dict[int, str] = {
     37: ("The number of partitions must be at least 1, and can only grow: give a number larger than the topic has."),
     38: "The replication factor must be at least 1 and at most the number of brokers that are alive.",
     39: "Each partition needs a list of distinct brokers that exist, the same number for all.",
-    40: ("The message names the setting, its value and what is allowed; docs/reference/configs.md has them all."),
+    40: (
+        "The message names the setting, its value and what is allowed; `penstock config describe topic NAME --all` "
+        "shows every setting."
+    ),
     41: "Another broker is the controller. Clients look it up again by themselves.",
-    42: ("The request contradicts itself; the message says how. With a known client, this is a bug worth a report."),
+    42: (
+        "The request contradicts itself, or asks for what the broker cannot do, such as changing a setting that is "
+        "read only at the start; the message says what. Without a message, look at the client's log."
+    ),
     44: (
         "The message says what forbids it. Without one: the records of a topic that is only compacted cannot be "
         "truncated, its cleanup.policy must contain delete."
@@ -222,7 +228,7 @@ LOCAL: dict[int, tuple[str, str, bool, str]] = {
         "_INVALID_ARG",
         "A setting or an argument of the client is invalid.",
         False,
-        "The message names it.",
+        "The message names it; -X KEY=VALUE takes librdkafka's properties.",
     ),
     -185: (
         "_TIMED_OUT",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.failure import Failure
 from penstock.cli.options import (
     BOOTSTRAP,
     BootstrapOption,
@@ -17,6 +18,7 @@ from penstock.cli.options import (
     connection,
 )
 from penstock.cli.output import show_done, show_rows
+from penstock.cli.setting_hints import require_settings, setting_hints
 from penstock.client.admin import Admin, Resource
 
 app = typer.Typer(
@@ -47,7 +49,10 @@ def describe(
 ) -> None:
     """Show settings, their values and where these come from."""
     target = resource(entity, name)
-    found = Admin(connection(bootstrap, properties)).configs(target)
+    admin = Admin(connection(bootstrap, properties))
+    require_broker(admin, target)
+    found = admin.configs(target)
+    require_settings(key or (), found, f"{entity} {name}")
     shown = [each for each in found if (each.name in key if key else everything or not each.default)]
     rows = [(each.name, "(hidden)" if each.sensitive else each.value, each.source, each.read_only) for each in shown]
     show_rows(
@@ -67,7 +72,10 @@ def set_(
     """Set settings; those not named stay as they are."""
     put = assignments(settings, option="KEY=VALUE")
     target = resource(entity, name)
-    Admin(connection(bootstrap, properties)).alter(target, put=put, remove=())
+    admin = Admin(connection(bootstrap, properties))
+    require_broker(admin, target)
+    with setting_hints(lambda: admin.configs(target), put):
+        admin.alter(target, put=put, remove=())
     show_done(output, f"set {', '.join(put)} of {entity} {name}", {"entity": entity, "name": name, "set": put})
 
 
@@ -82,7 +90,11 @@ def unset(
 ) -> None:
     """Put settings back to their defaults."""
     target = resource(entity, name)
-    Admin(connection(bootstrap, properties)).alter(target, put={}, remove=keys)
+    admin = Admin(connection(bootstrap, properties))
+    require_broker(admin, target)
+    # A broker takes any name here and does nothing about it.
+    require_settings(keys, admin.configs(target), f"{entity} {name}", to_change=True)
+    admin.alter(target, put={}, remove=keys)
     show_done(output, f"unset {', '.join(keys)} of {entity} {name}", {"entity": entity, "name": name, "unset": keys})
 
 
@@ -90,3 +102,13 @@ def resource(entity: Entity, name: str) -> Resource:
     if entity is Entity.BROKER and not (name.isascii() and name.isdigit()):
         raise typer.BadParameter(f"{name!r} is not a broker id, which is a number", param_hint="NAME")
     return Resource(kind=entity.value, name=name)
+
+
+def require_broker(admin: Admin, target: Resource) -> None:
+    """Refuse a broker that is not there: librdkafka would wait for it, and the answer would be a timeout."""
+    if target.kind != Entity.BROKER:
+        return
+    there = admin.brokers()
+    if int(target.name) not in there:
+        ids = ", ".join(str(each) for each in there)
+        raise Failure(f"there is no broker {target.name}", f"the cluster has {ids}: see `penstock cluster info`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated
@@ -10,14 +11,17 @@ import typer
 
 from penstock.cli.failure import Failure
 from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import say, show_json
+from penstock.cli.output import Number, say, show_json, show_rows
+
+NEAREST_MAX = 3
 
 
 def explain(
     error: Annotated[
         str,
         typer.Argument(metavar="CODE|NAME", help="Such as 6, NOT_LEADER_OR_FOLLOWER, or librdkafka's _MSG_TIMED_OUT."),
-    ],
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", "-a", help="List every error instead.")] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Explain an error: what it means, whether a retry helps, what to do. Needs no broker.
@@ -26,14 +30,19 @@ def explain(
     """
     from penstock.cli.advice import every, find
 
+    if everything:
+        rows = [(each.code, each.name, each.retriable, each.meaning) for each in every()]
+        show_rows(output, (Number("code"), "name", "retriable", "meaning"), rows, empty="")
+        return
+    if not error:
+        raise typer.BadParameter("say which error, or --all", param_hint="CODE|NAME")
     if error == "0" or error.upper() in ("NONE", "NO_ERROR"):
         raise Failure("0 is no error: the request succeeded")
     found = find(error)
     if found is None:
-        close = get_close_matches(error.upper(), [each.name for each in every()], n=3)
-        raise Failure(
-            f"no error {error!r}", f"did you mean {', '.join(close)}?" if close else "see docs/reference/errors.md"
-        )
+        close = nearest_names(error, [each.name for each in every()])
+        hint = f"did you mean {', '.join(close)}?" if close else "`penstock explain --all` lists the errors there are"
+        raise Failure(f"no error {error!r}", hint)
     if output is OutputFormat.JSON:
         show_json(asdict(found))
         return
@@ -41,3 +50,11 @@ def explain(
     say("A retry can help." if found.retriable else "A retry alone does not help.")
     if found.advice:
         say("", found.advice)
+
+
+def nearest_names(text: str, names: Sequence[str]) -> list[str]:
+    """Names that begin like the text, or are spelled like it."""
+    wanted = text.upper().replace("-", "_")
+    by_start = {name[: len(wanted) + 1]: name for name in reversed(names)}
+    found = [by_start[start] for start in get_close_matches(wanted, by_start, n=NEAREST_MAX, cutoff=0.75)]
+    return found or get_close_matches(wanted, names, n=NEAREST_MAX)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failure import Failure
+from penstock.cli.failure import Failure, failure_in_lines
 from penstock.cli.offsets import OffsetsParser
 from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, value_or_file
 from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
@@ -78,6 +78,38 @@ STATUS_COLUMNS = (
     Number("batch_ms"),
     "at",
 )
+EXAMPLE_HINT = "`penstock pipeline example` prints a whole one to compare with"
+EXAMPLE = """\
+# Orders, counted for every ten seconds, to a topic; the orders themselves to a table.
+# Run it with: penstock pipeline run FILE
+
+[pipeline]
+name = "orders"                      # what `penstock pipeline status` calls it
+trigger = "1s"                       # how often a batch is made
+
+[sources.orders]                     # a view of this name for the steps
+topic = "orders"
+schema = "id BIGINT, customer STRING, amount DOUBLE, ordered_at TIMESTAMP"
+event_time = "ordered_at"
+watermark = "5 seconds"              # how late an order may come
+
+[steps.totals]
+sql = \"\"\"
+SELECT date_format(window.start, 'HH:mm:ss') AS start, count(*) AS orders, sum(amount) AS amount
+FROM orders GROUP BY window(ordered_at, '10 seconds')
+\"\"\"
+
+[sinks.totals]
+from = "totals"
+topic = "orders-per-window"
+key = "start"
+mode = "update"
+
+[sinks.table]
+from = "orders"
+table = "lake/orders"                # beside this file
+partition_by = ["customer"]
+"""
 RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
 
 
@@ -111,7 +143,7 @@ def archive(
     from penstock.cli.pipeline_run import archive_job, run_job
     from pyspark_penstock.pipelines.archive import Archive
 
-    name = how.name or "archive-" + "-".join(topics)[:80]
+    name = checked_name(how.name or "archive-" + "-".join(topics)[:80])
     asked = Archive(
         name=name,
         bootstrap=how.bootstrap or BOOTSTRAP,
@@ -158,7 +190,7 @@ def replay(
     from penstock.cli.pipeline_run import replay_job, run_job
     from pyspark_penstock.pipelines.replay import Replay
 
-    name = how.name or f"replay-{to_topic}"[:100]
+    name = checked_name(how.name or f"replay-{to_topic}"[:100])
     asked = Replay(
         name=name,
         bootstrap=how.bootstrap or BOOTSTRAP,
@@ -201,7 +233,8 @@ def run(file: FileArgument, how: RunOptions, check: CheckOption = False, once: O
         )
         check_spec(spec, spec.bootstrap)
     except SpecError as error:
-        raise Failure(str(error), "docs/pipelines.md has every key") from None
+        raise failure_in_lines(error, EXAMPLE_HINT) from None
+    checked_name(spec.name)
     if check:
         facts = {"name": spec.name, "sources": len(spec.sources), "steps": len(spec.steps), "sinks": len(spec.sinks)}
         show_done(how.output, f"{spec.name}: {counted(len(spec.sinks), 'sink')}, nothing wrong in {file}", facts)
@@ -209,6 +242,12 @@ def run(file: FileArgument, how: RunOptions, check: CheckOption = False, once: O
     registry = registry_at(how.state_dir)
     place = how.checkpoint or registry.checkpoint_of(spec.name)
     run_job(spec_job(spec, str(file), place), registry, how.output)
+
+
+@app.command()
+def example() -> None:
+    """Print a pipeline to start from, for `penstock pipeline run FILE`."""
+    print(EXAMPLE, end="")
 
 
 # Looking at them
@@ -236,7 +275,7 @@ def status(
     from dataclasses import asdict
 
     registry = registry_at(state_dir)
-    found = registry.find(name)
+    found = registry.find(checked_name(name))
     if found is None:
         raise Failure(f"there is no pipeline {name}", "`penstock pipeline list` shows those there are")
     state = registry.judged(found)
@@ -279,7 +318,7 @@ def stop(
     from pyspark_penstock.pipelines.registry import PipelineError
 
     try:
-        state = registry_at(state_dir).stop(name, now=now)
+        state = registry_at(state_dir).stop(checked_name(name), now=now)
     except PipelineError as error:
         raise Failure(str(error)) from None
     show_done(output, f"{name} {state.status}", {"name": name, "status": state.status})
@@ -300,6 +339,17 @@ def need_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         raise Failure(f"pipelines need Spark: {', '.join(missing)} is not installed", 'pip install "penstock[spark]"')
+
+
+def checked_name(name: str) -> str:
+    """A name that can stand in paths; anything else is bad usage."""
+    need_spark()
+    from pyspark_penstock.pipelines.registry import PipelineError, check_name
+
+    try:
+        return check_name(name)
+    except PipelineError as error:
+        raise typer.BadParameter(str(error), param_hint="--name") from None
 
 
 def registry_at(state_dir: Path | None) -> Registry:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.cli.failure import Failure, failure_in_lines
 from penstock.cli.options import OutputFormat
 from penstock.cli.output import counted, note, show_done
-from penstock.cli.pipeline import DEEP_STACKS
+from penstock.cli.pipeline import DEEP_STACKS, EXAMPLE_HINT
 from penstock.client.connection import Connection
 from pyspark_penstock.cluster import Cluster, MissingTopic
 from pyspark_penstock.java import JavaMissing
@@ -128,7 +128,7 @@ def run_job(job: Job, registry: Registry, output: OutputFormat) -> None:
     except PipelineFailed as error:
         raise failure_in_lines(error, f"`penstock pipeline status {job.name}` shows how far it came") from None
     except SpecError as error:
-        raise Failure(str(error), "docs/pipelines.md has every key") from None
+        raise failure_in_lines(error, EXAMPLE_HINT) from None
     except (LakeError, WrongCheckpoint, PipelineError, JavaMissing, ValueError) as error:
         raise failure_in_lines(error) from None
     rows = sum(each.rows for each in last.queries)

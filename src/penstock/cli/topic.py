@@ -20,7 +20,8 @@ from penstock.cli.options import (
     connection,
 )
 from penstock.cli.output import Number, counted, say, show_done, show_json, show_rows, show_table
-from penstock.client.admin import Admin, Resource
+from penstock.cli.setting_hints import require_settings, setting_hints
+from penstock.client.admin import Admin, ConfigValue, Resource
 from penstock.client.positions import PositionRange
 from penstock.model.clock import SystemClock
 from penstock.model.printable import printable
@@ -68,7 +69,10 @@ def create(
     if if_not_exists and any(each.name == topic for each in admin.topics()):
         show_done(output, f"{topic} is there already", {"topic": topic, "created": False})
         return
-    admin.create(topic, partitions=partitions or BROKER_DEFAULT, replicas=replicas or BROKER_DEFAULT, configs=settings)
+    with setting_hints(topic_settings, settings):
+        admin.create(
+            topic, partitions=partitions or BROKER_DEFAULT, replicas=replicas or BROKER_DEFAULT, configs=settings
+        )
     made = admin.described_when_led(topic)
     facts = {"topic": topic, "created": True, "id": made.topic_id, "partitions": len(made.partitions)}
     show_done(output, f"created {topic} with {counted(len(made.partitions), 'partition')}", facts)
@@ -132,7 +136,12 @@ def alter(
     put = assignments(settings or (), option="KEY=VALUE")
     if not put and not unset:
         raise typer.BadParameter("nothing to change: give KEY=VALUE or --unset KEY")
-    Admin(connection(bootstrap, properties)).alter(topic_resource(topic), put=put, remove=unset or ())
+    admin, target = Admin(connection(bootstrap, properties)), topic_resource(topic)
+    if unset:
+        # A broker takes any name here and does nothing about it.
+        require_settings(unset, admin.configs(target), f"topic {topic}")
+    with setting_hints(lambda: admin.configs(target), put):
+        admin.alter(target, put=put, remove=unset or ())
     show_done(output, f"altered {topic}", {"topic": topic, "set": put, "unset": unset or []})
 
 
@@ -190,6 +199,13 @@ def truncate(
     starts = admin.truncate(topic, cuts)
     rows = [(index, bounds[index].start, start, start - bounds[index].start) for index, start in sorted(starts.items())]
     show_rows(output, TRUNCATE_COLUMNS, rows, empty=f"{topic} has no partitions")
+
+
+def topic_settings() -> tuple[ConfigValue, ...]:
+    """Every setting that a topic can be given, for one that is not there yet."""
+    from penstock.config.log import TOPIC_KEYS
+
+    return tuple(ConfigValue(name=name, value=None, source="", read_only=False, sensitive=False) for name in TOPIC_KEYS)
 
 
 def topic_resource(topic: str) -> Resource:

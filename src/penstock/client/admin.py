@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from time import sleep
 from typing import Any
 
@@ -92,6 +94,10 @@ class Admin:
 
     def describe(self, name: str) -> TopicInfo:
         """One topic with its id; unknown names are an error and are not created."""
+        with self._about_topic(name):
+            return self._describe(name)
+
+    def _describe(self, name: str) -> TopicInfo:
         found = self._calls.one(f"topic {name}", self._client.describe_topics, kafka().TopicCollection([name]))
         partitions = tuple(
             PartitionInfo(
@@ -117,7 +123,7 @@ class Admin:
         """A topic just made, once its partitions have leaders: brokers hear of it a moment after the controller."""
         for _ in range(SETTLE_TRIES):
             try:
-                found = self.describe(name)
+                found = self._describe(name)
             except ClientError as error:
                 if error.code != UNKNOWN_TOPIC_OR_PARTITION:
                     raise
@@ -128,18 +134,21 @@ class Admin:
         return self.describe(name)
 
     def delete(self, name: str) -> None:
-        self._calls.one(f"cannot delete topic {name}", self._client.delete_topics, [name])
+        with self._about_topic(name):
+            self._calls.one(f"cannot delete topic {name}", self._client.delete_topics, [name])
 
     def grow(self, name: str, partitions: int) -> None:
         """Up to so many partitions in all."""
         wanted = kafka_admin().NewPartitions(name, partitions)
         doing = f"cannot grow topic {name} to {partitions} partitions"
-        self._calls.one(doing, self._client.create_partitions, [wanted])
+        with self._about_topic(name):
+            self._calls.one(doing, self._client.create_partitions, [wanted])
 
     def configs(self, resource: Resource) -> tuple[ConfigValue, ...]:
         """Every setting of a topic or broker, by name."""
         wanted = kafka_admin().ConfigResource(resource.kind, resource.name)
-        found = self._calls.one(f"cannot describe {resource}", self._client.describe_configs, [wanted])
+        with self._about_topic(resource.name):
+            found = self._calls.one(f"cannot describe {resource}", self._client.describe_configs, [wanted])
         return tuple(
             ConfigValue(
                 name=entry.name,
@@ -157,7 +166,8 @@ class Admin:
         changes = [entry(name, value, incremental_operation=change.SET) for name, value in put.items()]
         changes += [entry(name, None, incremental_operation=change.DELETE) for name in remove]
         target = kafka_admin().ConfigResource(resource.kind, resource.name, incremental_configs=changes)
-        self._calls.one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
+        with self._about_topic(resource.name):
+            self._calls.one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
 
     def bounds(self, topic: str, partitions: Sequence[int], times: Iterable[int] = ()) -> dict[int, Bounds]:
         """What each partition holds, and the offsets at the given timestamps."""
@@ -177,6 +187,18 @@ class Admin:
         wanted = [kafka().TopicPartition(topic, index, offset) for index, offset in before.items()]
         found = self._calls.all(f"cannot truncate topic {topic}", self._client.delete_records, wanted)
         return {each.partition: result.low_watermark for each, result in found.items()}
+
+    @contextmanager
+    def _about_topic(self, name: str) -> Generator[None]:
+        """Answer an unknown topic with the nearest name there is."""
+        try:
+            yield
+        except ClientError as error:
+            if error.code == UNKNOWN_TOPIC_OR_PARTITION:
+                close = get_close_matches(name, [each.name for each in self.topics()], n=1)
+                meant = f"did you mean {close[0]}? " if close else ""
+                error.hint = f"{meant}`penstock topic list` shows the topics, `penstock topic create` makes one"
+            raise
 
     def _offsets(self, topic: str, partitions: Sequence[int], spec: Any) -> dict[int, int]:
         wanted = {kafka().TopicPartition(topic, index): spec for index in partitions}

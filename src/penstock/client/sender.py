@@ -97,12 +97,12 @@ class Sender:
         left = self._producer.flush(DELIVERY_SECONDS_MAX + PROPAGATION_SECONDS_MAX)
         if self.first_failure is not None:
             raise ClientError(
-                f"{self.failures} of {self._sent} records were not acknowledged; the first: {self.first_failure}",
+                f"{self.failures} of {self._sent} not acknowledged; the first: {self.first_failure}",
                 code=self.first_failure.code,
                 name=self.first_failure.name,
             )
         if left:
-            raise ClientError(f"{left} of {self._sent} records were not answered in time")
+            raise ClientError(f"{left} of {self._sent} not answered within {DELIVERY_SECONDS_MAX:g} s")
 
     def _answered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -71,6 +71,16 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ["topic", "alter", "t"],
         ["topic", "alter", "t", "novalue"],
         ["topic", "truncate", "t", "--before", "then"],
+        ["topic", "delete", "\udcff"],
+        ["group", "delete", "\udcff"],
+        ["consume", "\udcff"],
+        ["produce", "\udcff", "-v", "a"],
+        ["produce", "t", "-v", "a", "-H", "\udcff=1"],
+        ["produce", "t", "-v", "a", "-X", "\udcff=1"],
+        ["group", "seek", "g", "--to", "1:2"],
+        ["txn", "list", "--longer-than", "inf"],
+        ["txn", "hanging", "--older-than", "nan"],
+        ["explain", "", "-o", "json"],
         ["up", "--data", "a,b"],
         ["broker", "--data", "a,b"],
     ],
@@ -204,3 +214,31 @@ def test_a_shell_completes_commands_and_options(words: str, offered: str) -> Non
     shown = RUNNER.invoke(app, [], env=environment, prog_name="penstock")
 
     assert shown.stdout.splitlines() == [offered]
+
+
+def test_a_range_where_a_position_is_wanted_is_called_one() -> None:
+    shown = RUNNER.invoke(app, ["group", "seek", "g", "--to", "1:2"], env={"COLUMNS": "400"})
+
+    assert "'1:2' is not one position, but a range" in shown.stderr
+    assert "reads from A up to B" not in shown.stderr
+
+
+def test_hints_name_nothing_that_only_a_checkout_has() -> None:
+    texts = [*ADVICE.values(), *(advice for *_, advice in LOCAL.values())]
+
+    assert not [text for text in texts if "docs/" in text]
+
+
+def test_every_error_can_be_listed() -> None:
+    shown = json.loads(RUNNER.invoke(app, ["explain", "--all", "-o", "json"]).stdout)
+
+    assert [each["code"] for each in shown] == [each.code for each in every()]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("NOT_LEADR", "NOT_LEADER_OR_FOLLOWER"), ("unknown-topic-or", "UNKNOWN_TOPIC_OR_PARTITION")]
+)
+def test_the_beginning_of_a_name_is_enough_for_a_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, meant: str
+) -> None:
+    assert f"did you mean {meant}" in run(monkeypatch, capsys, "explain", text)[2]

@@ -19,6 +19,7 @@ from penstock.cli.options import value_or_file
 from penstock.cli.pipeline import rate_of, wanted
 from penstock.testing.processes import free_port
 from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, process_started
+from pyspark_penstock.pipelines.spec import SpecError, read_spec
 
 GOOD = """
 [pipeline]
@@ -132,3 +133,28 @@ def test_pipelines_are_listed_and_shown(tmp_path: Path) -> None:
     assert "late_rows" in shown
     missing = ask("status", "other", "--state-dir", str(tmp_path))
     assert str(missing.exception) == "there is no pipeline other"
+
+
+def test_the_example_is_a_pipeline(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(ask("example").stdout)
+
+    assert json.loads(ask("run", str(path), "--check", "-o", "json").stdout)["sinks"] == 2
+
+
+@pytest.mark.parametrize("text", [f"a = {'[' * 5_000}", f"a = {'9' * 5_000}", "a = ["], ids=lambda text: text[:8])
+def test_toml_that_is_none_is_refused_with_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+
+    with pytest.raises(SpecError, match=r"p\.toml: "):
+        read_spec(path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status", "../x"], ["stop", "a b"], ["archive", "t", "--to", "d", "--name", "/x"]],
+    ids=" ".join,
+)
+def test_a_name_that_cannot_stand_in_a_path_is_bad_usage(arguments: list[str]) -> None:
+    assert ask(*arguments).exit_code == 2
