@@ -29,10 +29,8 @@ TIMEOUT = 60.0
 @contextmanager
 def running(*folders: Path, **settings: str) -> Iterator[PenstockProcess]:
     """A broker with its data in these folders."""
-    data = Path(",".join(map(str, folders)))
-    with PenstockProcess(
-        data=data, settings={name.replace("_", "."): value for name, value in settings.items()}
-    ) as own:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    with PenstockProcess(data=folders[0], settings={"log.dirs": ",".join(map(str, folders)), **given}) as own:
         yield own
 
 
