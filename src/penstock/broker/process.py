@@ -25,6 +25,7 @@ from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
 from penstock.model.clock import SystemChance, SystemClock
 from penstock.observe.log import LEVELS, LogStyle, configure, logger
+from penstock.observe.log_queue import QueuedStream
 from penstock.storage.directories import StartRefused
 
 EXIT_FAILED = 1
@@ -105,10 +106,17 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Signals that stop the broker clean. A terminal that closes is one, unless nohup has it ignored."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
 async def run(broker: Broker) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
@@ -137,7 +145,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refused as reason:
         print(f"penstock: {reason}", file=sys.stderr)
         return EXIT_USAGE
-    configure(level=flags.log_level, style=LogStyle(flags.log_style))
+    lines = QueuedStream(sys.stderr)
+    configure(level=flags.log_level, style=LogStyle(flags.log_style), stream=lines)
+    try:
+        return run_broker(config)
+    finally:
+        lines.drain()
+
+
+def run_broker(config: BrokerConfig) -> int:
+    """Run until a signal stops it; the exit code."""
     log = logger("broker")
     for warning in config.warnings:
         log.warning("setting_without_effect", detail=warning)
