@@ -9,13 +9,17 @@ from typing import Any, cast
 
 from penstock.observe.counters import RequestCounters
 from penstock.wire.primitives import Message
+from penstock.wire.slices import is_long
 
 PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
 LIST_OF = re.compile(r"list\[(\w+)\]")
 
 
 def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
-    """Count every code that is not 0. Only lists whose elements can hold one are walked."""
+    """Count every code that is not 0. Only lists whose elements can hold one are walked.
+
+    The elements of long lists are counted one by one as they are written, with `count_errors_in`.
+    """
     if api_key == OFFSET_COMMIT:
         for _, _, results in answer.topics:
             for _, code in results:
@@ -23,7 +27,7 @@ def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
                     counters.failed(api_key, code)
         return
     if api_key > FETCH:
-        _count(counters, api_key, answer)
+        count_errors_in(counters, api_key, answer)
         return
     for topic in answer.topics:
         for partition in topic[2]:
@@ -33,13 +37,16 @@ def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
         counters.failed(api_key, answer.error_code)
 
 
-def _count(counters: RequestCounters, api_key: int, message: Any) -> None:
+def count_errors_in(counters: RequestCounters, api_key: int, message: Any) -> None:
+    """Count the codes of one message and of its lists that are not long."""
     has_code, lists = shape(cast("Any", type(message)))
     if has_code and message.error_code:
         counters.failed(api_key, message.error_code)
     for name in lists:
-        for each in getattr(message, name) or ():
-            _count(counters, api_key, each)
+        found = getattr(message, name) or ()
+        if not is_long(found):
+            for each in found:
+                count_errors_in(counters, api_key, each)
 
 
 @cache

@@ -5,7 +5,7 @@ Every version of both. A topic that is made because somebody asked for it is in 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 from penstock.wire.api import describe_cluster as described
 from penstock.wire.api import metadata as gen
+from penstock.wire.slices import each
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, and both of configs: all there is where nobody is checked."""
@@ -39,6 +40,11 @@ NO_BROKER = -1
 VERSION_LATEST = 13
 ENDPOINT_OF_BROKERS = 1
 ENDPOINT_OF_CONTROLLERS = 2
+TOPICS_AT_ONCE_MAX = 16
+"""Topics told of in one turn of the loop, of more one after another: each may have many partitions."""
+
+Found = TopicState | str | bytes
+"""A topic, or the name or the id of one that does not exist."""
 
 
 class Cluster:
@@ -61,7 +67,7 @@ class Cluster:
         version = context.api_version
         topics = request.topics
         if topics is None or (version == 0 and not topics):
-            return self._answer(context, request, self._image.topics.values(), [])
+            return self._answer(context, request, list(self._image.topics.values()))
         if any(topic.name is None or topic.topic_id != TOPIC_ID_ZERO for topic in topics):
             if version < 12 or any(topic.name is None and topic.topic_id == TOPIC_ID_ZERO for topic in topics):
                 return refused(topics)
@@ -83,50 +89,49 @@ class Cluster:
         return self._by_name(context, request, names)
 
     def _by_name(self, context: RequestContext, request: gen.Request, names: Iterable[str]) -> gen.Response:
-        found: list[TopicState] = []
-        absent: list[gen.MetadataResponseTopic] = []
+        """Unknown topics follow known ones."""
+        found: list[Found] = []
+        absent: list[Found] = []
         for name in names:
             topic = self._image.topics.get(name)
             if topic is not None:
                 found.append(topic)
             else:
-                error = name_fault(name) or UnknownTopicOrPartition()
-                absent.append(gen.MetadataResponseTopic(error_code=error.code, name=name))
-        return self._answer(context, request, found, absent)
+                absent.append(name)
+        return self._answer(context, request, found + absent)
 
     def _by_id(
         self, context: RequestContext, request: gen.Request, topics: list[gen.MetadataRequestTopic]
     ) -> gen.Response:
         """An id wins over a name beside it, and topics asked for by name alone are left out, as in Kafka."""
-        found: list[TopicState] = []
-        absent: list[gen.MetadataResponseTopic] = []
+        found: list[Found] = []
+        absent: list[Found] = []
         for topic_id in dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != TOPIC_ID_ZERO):
             topic = self._image.topics_by_id.get(TopicId(topic_id))
             if topic is not None:
                 found.append(topic)
             else:
-                absent.append(gen.MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=topic_id))
-        return self._answer(context, request, found, absent)
+                absent.append(topic_id)
+        return self._answer(context, request, found + absent)
 
-    def _answer(
-        self,
-        context: RequestContext,
-        request: gen.Request,
-        found: Iterable[TopicState],
-        absent: list[gen.MetadataResponseTopic],
-    ) -> gen.Response:
+    def _answer(self, context: RequestContext, request: gen.Request, found: Sequence[Found]) -> gen.Response:
         reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_UNSAID
-        topics = [
-            gen.MetadataResponseTopic(
+
+        def told(topic: Found) -> gen.MetadataResponseTopic:
+            if isinstance(topic, str):
+                error = name_fault(topic) or UnknownTopicOrPartition()
+                return gen.MetadataResponseTopic(error_code=error.code, name=topic)
+            if isinstance(topic, bytes):
+                return gen.MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=topic)
+            return gen.MetadataResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[reach.partition(partition) for partition in topic.partitions],
+                partitions=each(topic.partitions, reach.partition),
                 topic_authorized_operations=operations,
             )
-            for topic in found
-        ]
+
         brokers = [
             gen.MetadataResponseBroker(node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack)
             for broker, at in reach.endpoints
@@ -135,7 +140,7 @@ class Cluster:
             brokers=brokers,
             cluster_id=self._image.cluster_id,
             controller_id=self._image.controller_id,
-            topics=topics + absent,
+            topics=each(found, told, at_once_max=TOPICS_AT_ONCE_MAX),
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
             ),
@@ -210,11 +215,12 @@ def name_fault(name: str) -> BrokerError | None:
 
 def refused(topics: list[gen.MetadataRequestTopic]) -> gen.Response:
     """A request that makes no sense as a whole: each topic is told so, and nothing else is said."""
+
+    def refusal(topic: gen.MetadataRequestTopic) -> gen.MetadataResponseTopic:
+        return gen.MetadataResponseTopic(error_code=InvalidRequest.code, name=topic.name or "", topic_id=topic.topic_id)
+
     return gen.Response(
-        topics=[
-            gen.MetadataResponseTopic(error_code=InvalidRequest.code, name=topic.name or "", topic_id=topic.topic_id)
-            for topic in topics
-        ],
+        topics=each(topics, refusal),
         error_code=InvalidRequest.code,
     )
 

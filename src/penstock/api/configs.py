@@ -21,6 +21,13 @@ from penstock.wire.api import alter_configs as replaced
 from penstock.wire.api import describe_configs as gen
 from penstock.wire.api import incremental_alter_configs as stepped
 from penstock.wire.api import list_config_resources as listed
+from penstock.wire.slices import each
+
+DESCRIBED_AT_ONCE_MAX = 4
+"""Resources of one request that are described in one turn of the loop, of more one after another."""
+
+DESCRIBED_KEPT_MAX = 16
+"""Results that are kept for the case that the same request asks for them again."""
 
 TYPES_LISTED = (
     ResourceType.TOPIC,
@@ -48,7 +55,19 @@ class Configs:
         )
 
     def describe_configs(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        return gen.Response(results=[self._describe(resource, request) for resource in request.resources])
+        """A resource that is asked for twice is answered twice, as Kafka answers it, but described once."""
+        described_already: dict[tuple[int, str, tuple[str, ...]], gen.DescribeConfigsResult] = {}
+
+        def describe(resource: gen.DescribeConfigsResource) -> gen.DescribeConfigsResult:
+            key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
+            result = described_already.get(key)
+            if result is None:
+                if len(described_already) >= DESCRIBED_KEPT_MAX:
+                    described_already.clear()
+                result = described_already[key] = self._describe(resource, request)
+            return result
+
+        return gen.Response(results=each(request.resources, describe, at_once_max=DESCRIBED_AT_ONCE_MAX))
 
     def _describe(self, resource: gen.DescribeConfigsResource, request: gen.Request) -> gen.DescribeConfigsResult:
         result = gen.DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -163,15 +182,14 @@ class Configs:
         wanted: Sequence[int] = request.resource_types or TYPES_LISTED
         if context.api_version == 0:
             wanted = (ResourceType.CLIENT_METRICS,)
-        resources: list[listed.ConfigResource] = []
+        named: list[tuple[str, int]] = []
         for resource_type in dict.fromkeys(wanted):
             if resource_type not in TYPES_LISTED:
                 return listed.Response(error_code=UnsupportedVersion.code)
-            resources += [
-                listed.ConfigResource(resource_name=name, resource_type=resource_type)
-                for name in self._named(resource_type)
-            ]
-        return listed.Response(config_resources=resources)
+            named += [(name, resource_type) for name in self._named(resource_type)]
+        return listed.Response(
+            config_resources=each(named, lambda one: listed.ConfigResource(resource_name=one[0], resource_type=one[1]))
+        )
 
     def _named(self, resource_type: int) -> list[str]:
         match resource_type:

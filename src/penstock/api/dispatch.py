@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from inspect import iscoroutine
 from typing import Any
 
-from penstock.api.answer_errors import count_errors
+from penstock.api.answer_errors import count_errors, count_errors_in
 from penstock.api.api_versions import ApiVersions
+from penstock.api.eager import begun
 from penstock.api.registry import BoundApi, Registry, RequestContext
 from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock
+from penstock.model.turns import Turns
 from penstock.net.connection import Connection
-from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.net.reply import CloseConnection, Frame, FrameLater, Outcome, Pending, PendingFrame
 from penstock.observe.counters import ThrottleCounters
-from penstock.wire.frame import decode_request_header
-from penstock.wire.primitives import Malformed
+from penstock.wire.frame import RequestHeader, decode_request_header
+from penstock.wire.primitives import Malformed, SlicingFlexibleWriter, SlicingWriter
+from penstock.wire.slices import SlicedMessage
 
 API_VERSIONS = 18
+
+RESPONSE_BYTES_MAX = 100 << 20
+"""A response that is made in slices ends here: clients refuse a longer one, and its memory has to be bounded."""
 
 PREFIX = struct.Struct("!ii")
 PREFIX_FLEXIBLE = struct.Struct("!iib")
@@ -27,7 +35,7 @@ PREFIX_FLEXIBLE = struct.Struct("!iib")
 class Dispatcher:
     """Serves the frames of every connection. Called with a frame, it is a `net.connection.Serve`."""
 
-    __slots__ = ("_api_versions", "_clock", "_on_bug", "_quotas", "_registry", "_throttles")
+    __slots__ = ("_api_versions", "_clock", "_on_bug", "_quotas", "_registry", "_threads", "_throttles", "_turns")
 
     def __init__(
         self,
@@ -38,6 +46,8 @@ class Dispatcher:
         on_bug: Callable[[str, BaseException], None],
         quotas: ClientQuotas,
         throttles: ThrottleCounters,
+        turns: Turns,
+        threads: Executor,
     ) -> None:
         self._registry = registry
         self._api_versions = api_versions
@@ -45,6 +55,8 @@ class Dispatcher:
         self._on_bug = on_bug
         self._quotas = quotas
         self._throttles = throttles
+        self._turns = turns
+        self._threads = threads
 
     def __call__(self, connection: Connection, frame: memoryview) -> Outcome:
         began_s = self._clock.monotonic()
@@ -57,21 +69,50 @@ class Dispatcher:
                 raise CloseConnection(f"unknown api key {header.api_key}")
             if not api.version_min <= version <= api.version_max:
                 return self._refuse_version(api, version, header.correlation_id)
+            if len(frame) > api.decode_bytes_at_once_max:
+                return self._decode_later(connection, api, header, frame)
             request = api.decode(frame, header.body_offset, version)
-        except Malformed as error:
-            self._registry.counters.refuse("malformed")
-            raise CloseConnection(f"malformed request: {error}") from None
-        except CloseConnection:
-            raise
         except Exception as error:
-            self._on_bug("decoding", error)
-            raise CloseConnection("a request could not be decoded") from error
+            raise self._undecoded(error) from error
+        return self._serve(connection, api, header, request, began_s)
+
+    async def _decode_later(
+        self, connection: Connection, api: BoundApi, header: RequestHeader, frame: memoryview
+    ) -> Frame | PendingFrame | None:
+        """Serve a request with so many elements that a thread has to decode it. The connection is held meanwhile."""
+        decoding = asyncio.get_running_loop().run_in_executor(
+            self._threads, api.decode, frame, header.body_offset, header.api_version
+        )
+        try:
+            request = await decoding
+        except Exception as error:
+            raise self._undecoded(error) from error
+        outcome = self._serve(connection, api, header, request, self._clock.monotonic())
+        if outcome is None or isinstance(outcome, list | PendingFrame):
+            return outcome
+        return await outcome
+
+    def _undecoded(self, error: Exception) -> CloseConnection:
+        if isinstance(error, CloseConnection):
+            return error
+        if isinstance(error, Malformed):
+            self._registry.counters.refuse("malformed")
+            return CloseConnection(f"malformed request: {error}")
+        self._on_bug("decoding", error)
+        return CloseConnection("a request could not be decoded")
+
+    def _serve(
+        self, connection: Connection, api: BoundApi, header: RequestHeader, request: Any, began_s: float
+    ) -> Outcome:
+        version = header.api_version
         answer: Any = None
         try:
             context = RequestContext(
                 connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
             )
             answer = api.handle(context, request)
+            if iscoroutine(answer):
+                answer = begun(answer)
             took_s = self._clock.monotonic() - began_s
             (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
             if self._quotas.enabled:
@@ -114,8 +155,9 @@ class Dispatcher:
         try:
             answer = await work
             outcome = self._outcome(api, context, answer)
-            assert outcome is None or isinstance(outcome, list | PendingFrame), "a handler is awaited once"
-            return outcome
+            if outcome is None or isinstance(outcome, list | PendingFrame):
+                return outcome
+            return await outcome
         except CloseConnection:
             drop(answer)
             raise
@@ -124,7 +166,7 @@ class Dispatcher:
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{context.api_version} failed") from error
 
-    def _deliver(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
+    def _deliver(self, api: BoundApi, context: RequestContext, response: Any) -> Frame | FrameLater:
         """The frame of a response that had to wait."""
         try:
             return self._frame(api, context, response)
@@ -138,7 +180,7 @@ class Dispatcher:
             self._throttles.throttled(api.name.lower(), context.throttle_ms)
             context.connection.mute(context.throttle_ms / 1000)
 
-    def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame:
+    def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame | FrameLater:
         if context.throttle_ms:
             # The client is told at once and kept waiting after that: an answer held back would look like a failure.
             # Some responses (SaslHandshake, WriteTxnMarkers) have no field for it: those clients are only muted.
@@ -147,7 +189,38 @@ class Dispatcher:
             self._throttle(api, context)
         version = context.api_version
         count_errors(self._registry.counters, api.key, response)
-        body = api.encode(response, version)
+        if api.write is None:
+            return self._framed(api, context, api.encode(response, version))
+        writer = SlicingFlexibleWriter() if version >= api.flexible_from else SlicingWriter()
+        api.write(writer, response, version)
+        if writer.holes:
+            return self._sliced(api, context, writer)
+        return self._framed(api, context, bytes(writer))
+
+    async def _sliced(
+        self, api: BoundApi, context: RequestContext, writer: SlicingWriter | SlicingFlexibleWriter
+    ) -> Frame:
+        """Encode a long response in as many turns of the loop as it takes."""
+        counters, key, turns = self._registry.counters, api.key, self._turns
+        message = SlicedMessage(writer, lambda element: count_errors_in(counters, key, element))
+        try:
+            for _ in message.steps():
+                if message.size > RESPONSE_BYTES_MAX:
+                    raise CloseConnection(f"the response to {api.name} is larger than {RESPONSE_BYTES_MAX} bytes")
+                if context.connection.closed:
+                    return []
+                if turns.spent():
+                    await turns.pause()
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._on_bug(api.name, error)
+            raise CloseConnection(f"the answer to {api.name} v{context.api_version} cannot be encoded") from error
+        return self._framed(api, context, list(message.parts))
+
+    def _framed(self, api: BoundApi, context: RequestContext, body: bytes | Frame) -> Frame:
+        """A response's body behind its header."""
+        version = context.api_version
         # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
         if isinstance(body, bytes):

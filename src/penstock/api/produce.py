@@ -89,6 +89,7 @@ class Produce:
                 handle=self.handle,
                 decode=decode_produce,
                 encode=encode,
+                borrows_frame=True,
                 advertised_min=0,
             ),
         )

@@ -6,6 +6,7 @@ ApiVersions, the coverage table of the docs and the metrics are all derived from
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,12 @@ from penstock.net.reply import Buffer, Pending
 from penstock.observe.counters import RequestCounters
 from penstock.observe.histogram import Histogram
 from penstock.wire.api.table import TABLE
+
+DECODE_BYTES_AT_ONCE_MAX = 16 * 1024
+"""Frames that the event loop decodes itself: about two thousand elements. A thread decodes longer ones."""
+
+DECODE_BYTES_AT_ONCE_FAST_MAX = 128 * 1024
+"""The same for codecs by hand, which are faster."""
 
 ANONYMOUS = "ANONYMOUS"
 """Who asks on a listener without authentication, under the name that Kafka gives it."""
@@ -51,6 +58,8 @@ class Api:
     handle: Handler
     decode: Callable[[memoryview, int, int], Any] | None = None
     encode: Callable[[Any, int], bytes | list[Buffer]] | None = None
+    borrows_frame: bool = False
+    """Whether the decoded request refers to the frame's bytes: it is then decoded where it was received."""
     advertised_min: int | None = None
     """The lowest version told to clients, where that is lower than what is served."""
 
@@ -65,6 +74,7 @@ class BoundApi:
     __slots__ = (
         "_counters",
         "decode",
+        "decode_bytes_at_once_max",
         "durations",
         "encode",
         "flexible_from",
@@ -73,17 +83,27 @@ class BoundApi:
         "name",
         "version_max",
         "version_min",
+        "write",
     )
 
     def __init__(self, api: Api, counters: RequestCounters) -> None:
         entry = TABLE[api.key]
         decode, encode = api.decode, api.encode
+        self.write: Callable[[Any, Any, int], None] | None = None
+        """Writes a response into a writer, where the generated codec does it: a long one can then be sliced."""
         if decode is None or encode is None:
             module = importlib.import_module(f"penstock.wire.api.{entry.module}")
             decode = decode or module.decode_request
-            encode = encode or module.encode_response
+            if encode is None:
+                encode = module.encode_response
+                self.write = module._write_response
         self.key = api.key
         self.name = entry.name
+        self.decode_bytes_at_once_max = DECODE_BYTES_AT_ONCE_MAX
+        if api.borrows_frame:
+            self.decode_bytes_at_once_max = sys.maxsize
+        elif api.decode is not None:
+            self.decode_bytes_at_once_max = DECODE_BYTES_AT_ONCE_FAST_MAX
         self.handle = api.handle
         self.decode = decode
         self.encode = encode

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
+from penstock.core.producers import ProducerSnapshot
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidTopic, PolicyViolation
 from penstock.model.topic import check_topic_name
+from penstock.model.turns import Turns
 from penstock.runtime.hosts import Hosts
 from penstock.wire.api import delete_records as gone
 from penstock.wire.api import describe_producers as gen
+from penstock.wire.slices import each
 
 UNKNOWN_OFFSET = -1
+DESCRIBED_AT_ONCE_MAX = 16
+"""Topics, and partitions of one, whose producers are shown in one turn of the loop, of more one after another."""
+
 COMPACT_ONLY = frozenset({"compact"})
 
 
 class TopicsRecords:
     """Works on the partitions that this broker hosts."""
 
-    def __init__(self, *, hosts: Hosts) -> None:
+    def __init__(self, *, hosts: Hosts, turns: Turns) -> None:
         self._hosts = hosts
+        self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -26,18 +33,21 @@ class TopicsRecords:
             Api(key=61, versions=range(1), handle=self.describe_producers),
         )
 
-    def delete_records(self, context: RequestContext, request: gone.Request) -> gone.Response:
-        return gone.Response(
-            topics=[
-                gone.DeleteRecordsTopicResult(
-                    name=topic.name,
-                    partitions=[
-                        self._delete(topic.name, item.partition_index, item.offset) for item in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    async def delete_records(self, context: RequestContext, request: gone.Request) -> gone.Response:
+        """Of several offsets for one partition the last counts, as in Kafka."""
+        wanted: dict[str, dict[int, int]] = {}
+        for topic in request.topics:
+            offsets = wanted.setdefault(topic.name, {})
+            offsets.update((item.partition_index, item.offset) for item in topic.partitions)
+        results: list[gone.DeleteRecordsTopicResult] = []
+        for name, offsets in wanted.items():
+            partitions: list[gone.DeleteRecordsPartitionResult] = []
+            results.append(gone.DeleteRecordsTopicResult(name=name, partitions=partitions))
+            for index, offset in offsets.items():
+                partitions.append(self._delete(name, index, offset))
+                if self._turns.spent():
+                    await self._turns.pause()
+        return gone.Response(topics=results)
 
     def _delete(self, topic: str, index: int, offset: int) -> gone.DeleteRecordsPartitionResult:
         try:
@@ -53,15 +63,17 @@ class TopicsRecords:
         return gone.DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)
 
     def describe_producers(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        return gen.Response(
-            topics=[
-                gen.TopicResponse(
-                    name=topic.name,
-                    partitions=[self._producers(topic.name, index) for index in topic.partition_indexes],
-                )
-                for topic in request.topics
-            ]
-        )
+        def described(topic: gen.TopicRequest) -> gen.TopicResponse:
+            return gen.TopicResponse(
+                name=topic.name,
+                partitions=each(
+                    topic.partition_indexes,
+                    lambda index: self._producers(topic.name, index),
+                    at_once_max=DESCRIBED_AT_ONCE_MAX,
+                ),
+            )
+
+        return gen.Response(topics=each(request.topics, described, at_once_max=DESCRIBED_AT_ONCE_MAX))
 
     def _producers(self, topic: str, index: int) -> gen.PartitionResponse:
         try:
@@ -75,15 +87,16 @@ class TopicsRecords:
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=message)
         return gen.PartitionResponse(
             partition_index=index,
-            active_producers=[
-                gen.ProducerState(
-                    producer_id=known.producer_id,
-                    producer_epoch=known.epoch,
-                    last_sequence=known.last_sequence,
-                    last_timestamp=known.timestamp,
-                    coordinator_epoch=known.coordinator_epoch,
-                    current_txn_start_offset=known.txn_first_offset,
-                )
-                for known in host.producers.snapshot()
-            ],
+            active_producers=each(host.producers.freeze(), producer_state),
         )
+
+
+def producer_state(known: ProducerSnapshot) -> gen.ProducerState:
+    return gen.ProducerState(
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        last_sequence=known.last_sequence,
+        last_timestamp=known.timestamp,
+        coordinator_epoch=known.coordinator_epoch,
+        current_txn_start_offset=known.txn_first_offset,
+    )

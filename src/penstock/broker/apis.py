@@ -59,7 +59,7 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             traffic=ground.traffic,
         ),
         Offsets(hosts=parts.hosts),
-        TopicsRecords(hosts=parts.hosts),
+        TopicsRecords(hosts=parts.hosts, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
     )
 

@@ -20,6 +20,7 @@ from penstock.core.fetch_session import FetchSessions
 from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Chance, Clock
 from penstock.model.ids import TopicId
+from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import Logger
 from penstock.runtime.coordinators import GroupCoordinators
@@ -63,6 +64,7 @@ class Parts:
     ground: Ground
     controller: Controller
     loop: asyncio.AbstractEventLoop
+    turns: Turns
     timers: Timers
     hosts: Hosts
     maintenance: Maintenance
@@ -114,6 +116,7 @@ class Parts:
 def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) -> Parts:
     """Make every part in the order in which they need each other; none of them does anything yet."""
     loop = asyncio.get_running_loop()
+    turns = Turns(loop.call_soon, ground.clock.monotonic)
     timers = Timers(loop)
     flushes = GroupCommit(
         ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
@@ -126,6 +129,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         ground=ground,
         controller=controller,
         loop=loop,
+        turns=turns,
         timers=timers,
         hosts=hosts,
         maintenance=make_maintenance(ground, hosts, flushes),

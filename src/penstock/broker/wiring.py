@@ -229,6 +229,8 @@ class Broker:
             on_bug=self._on_bug,
             quotas=self._ground.quotas,
             throttles=self._throttles,
+            turns=parts.turns,
+            threads=self._threads,
         )
 
     def _make_observer(self, parts: Parts, listeners: list[Listener]) -> ObserveServer:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache
 
 from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
 from penstock.config.group_settings import GROUP_KEYS
@@ -134,6 +135,7 @@ def chain_origins(names: tuple[str, ...], broker: BrokerConfig) -> list[Origin]:
     return sorted(origins, key=lambda origin: origin.source)
 
 
+@cache
 def broker_synonyms(name: str) -> tuple[str, ...]:
     """Keys that fill in for one another: the named one first, then those Kafka falls back to."""
     for declared in TOPIC_KEYS.values():

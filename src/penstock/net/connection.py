@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, Outcome, Pending, PendingFrame
+from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, FrameLater, Outcome, Pending, PendingFrame
 
 LENGTH_BYTES = 4
 BUFFER_REST_BYTES = 4 * 1024
@@ -283,15 +283,33 @@ class Connection:
         def deliver(response: Any) -> None:
             try:
                 slot.pending = None
-                slot.frame = encode(response)
-                slot.ready = True
-                self._drain_slots()
+                made = encode(response)
+                if isinstance(made, list):
+                    self._fill(slot, made)
+                else:
+                    self._spawn(self._fill_later(slot, made))
             except CloseConnection as reason:
                 self.close(str(reason))
             except Exception as error:
                 self.fail(error)
 
         outcome.pending.deliver_to(deliver, self.fail)
+
+    def _fill(self, slot: Slot, frame: Frame) -> None:
+        slot.frame = frame
+        slot.ready = True
+        self._drain_slots()
+
+    async def _fill_later(self, slot: Slot, work: FrameLater) -> None:
+        """Wait for a response that is encoded in slices; those behind it wait as well."""
+        try:
+            frame = await work
+            assert isinstance(frame, list), "an encoded response is a frame"
+            self._fill(slot, frame)
+        except CloseConnection as reason:
+            self.close(str(reason))
+        except Exception as error:
+            self.fail(error)
 
     def _drain_slots(self) -> None:
         """Answers that are ready leave, up to the first that is not."""
@@ -326,7 +344,7 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def _start_holding(self, work: Coroutine[Any, Any, Frame | PendingFrame | None]) -> None:
+    def _start_holding(self, work: FrameLater) -> None:
         self._held = True
         holding = self._hold(work)
         try:
@@ -336,7 +354,7 @@ class Connection:
             work.close()
             raise
 
-    async def _hold(self, work: Coroutine[Any, Any, Frame | PendingFrame | None]) -> None:
+    async def _hold(self, work: FrameLater) -> None:
         """Finish one request before the next is looked at; a peer that leaves does not undo what it asked for."""
         try:
             outcome = await work

@@ -86,12 +86,14 @@ class PendingFrame:
 
     __slots__ = ("encode", "pending")
 
-    def __init__(self, pending: Pending, encode: Callable[[Any], Frame]) -> None:
+    def __init__(self, pending: Pending, encode: Callable[[Any], "Frame | FrameLater"]) -> None:
+        """`encode` gives the frame, or what makes it in later turns of the loop."""
         self.pending = pending
         self.encode = encode
 
 
-Outcome = Frame | PendingFrame | Coroutine[Any, Any, Frame | PendingFrame | None] | None
+FrameLater = Coroutine[Any, Any, Frame | PendingFrame | None]
+Outcome = Frame | PendingFrame | FrameLater | None
 """What serving a frame gives. None: the protocol wants no answer. A coroutine holds the connection until it ends."""
 
 

@@ -70,3 +70,11 @@ cdef class Writer(bytearray):
 
 cdef class FlexibleWriter(Writer):
     pass
+
+
+cdef class SlicingWriter(Writer):
+    cdef public list holes
+
+
+cdef class SlicingFlexibleWriter(FlexibleWriter):
+    cdef public list holes

@@ -30,6 +30,12 @@ VARINT_BYTES_MAX = 5
 NONE_LENGTH = -1
 ZERO_UUID = bytes(16)
 
+ITEMS_AT_ONCE_MAX = 256
+"""Structs of one array that a slicing writer writes where it meets them; a longer array is written in slices."""
+
+BYTES_AT_ONCE_MAX = 64 * 1024
+"""From this size on a slicing writer leaves every further array for a later slice."""
+
 _BIT_32 = 1 << 32
 _BITS_32 = _BIT_32 - 1
 _I8 = Struct(">b")
@@ -443,6 +449,55 @@ class FlexibleWriter(Writer):
             self.varint(tag)
             self.varint(len(body))
             self += body
+
+
+Hole = tuple[int, Callable[[Any, Any, int], None], Any, int]
+"""An array left for later: where its elements belong, how one is written, the elements, the version."""
+
+
+class SlicingWriter(Writer):
+    """Writes the old encoding, and leaves long arrays for later so that no message is written in one long step.
+
+    An array that is no list makes its elements while they are asked for: it is always left for later.
+    """
+
+    __slots__ = ("holes",)
+
+    def __init__(self) -> None:
+        self.holes: list[Hole] = []
+
+    def array(self, write: Callable[[Writer, M, int], None], items: list[M], version: int) -> None:
+        self.length(len(items))
+        if type(items) is not list or len(items) > ITEMS_AT_ONCE_MAX or len(self) > BYTES_AT_ONCE_MAX:
+            self.holes.append((len(self), write, items, version))
+            return
+        for item in items:
+            write(self, item, version)
+
+    def next_slice(self) -> SlicingWriter:
+        """An empty one of the same encoding."""
+        return SlicingWriter()
+
+
+class SlicingFlexibleWriter(FlexibleWriter):
+    """The same for the encoding with compact lengths and tagged fields."""
+
+    __slots__ = ("holes",)
+
+    def __init__(self) -> None:
+        self.holes: list[Hole] = []
+
+    def array(self, write: Callable[[Writer, M, int], None], items: list[M], version: int) -> None:
+        self.length(len(items))
+        if type(items) is not list or len(items) > ITEMS_AT_ONCE_MAX or len(self) > BYTES_AT_ONCE_MAX:
+            self.holes.append((len(self), write, items, version))
+            return
+        for item in items:
+            write(self, item, version)
+
+    def next_slice(self) -> SlicingFlexibleWriter:
+        """An empty one of the same encoding."""
+        return SlicingFlexibleWriter()
 
 
 def decode(read: Callable[[Reader, int], M], data: Buffer, offset: int, version: int, flexible: bool) -> M:

@@ -21,7 +21,7 @@ from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.quota import ClientQuotas
-from penstock.model.clock import SystemChance, SystemClock
+from penstock.model.clock import Clock, SystemChance, SystemClock
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.reply import Pending
 from penstock.observe.counters import StorageCounters, TopicTraffic
@@ -59,10 +59,10 @@ class World:
         return self.parts.hosts
 
     @classmethod
-    async def start(cls, directory: Path, config: BrokerConfig) -> World:
+    async def start(cls, directory: Path, config: BrokerConfig, clock: Clock | None = None) -> World:
         store = await EmbeddedStore.open(directory)
         await found(store, lambda: "the-cluster")
-        ground = ground_on(directory, config)
+        ground = ground_on(directory, config, clock or SystemClock())
         await ground.catalog.open(store)
         endpoint = BrokerEndpoint(listener=LISTENER, host="broker.example", port=9092)
         await register(store, BrokerState(broker_id=config.broker_id, endpoints=(endpoint,), rack="r1"))
@@ -105,8 +105,8 @@ class World:
         await self.store.close()
 
 
-def ground_on(directory: Path, config: BrokerConfig) -> Ground:
-    clock, chance, log = SystemClock(), SystemChance(), logger("test")
+def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
+    chance, log = SystemChance(), logger("test")
     return Ground(
         live=LiveConfig(config),
         catalog=Catalog(),
@@ -138,10 +138,13 @@ def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Co
 
 
 def in_world(
-    directory: Path, act: Callable[[World], Coroutine[Any, Any, None]], config: BrokerConfig | None = None
+    directory: Path,
+    act: Callable[[World], Coroutine[Any, Any, None]],
+    config: BrokerConfig | None = None,
+    clock: Clock | None = None,
 ) -> None:
     async def whole() -> None:
-        world = await World.start(directory, config or BrokerConfig())
+        world = await World.start(directory, config or BrokerConfig(), clock)
         try:
             await act(world)
         finally:

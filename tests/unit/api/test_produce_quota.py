@@ -65,6 +65,8 @@ class Served:
             on_bug=bug,
             quotas=ground.quotas,
             throttles=self.throttles,
+            turns=world.parts.turns,
+            threads=ground.threads,
         )
 
     async def produce(self, records: bytes | bytearray, *, acks: int, topic: str = TOPIC) -> bool:

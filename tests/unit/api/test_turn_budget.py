@@ -1,0 +1,267 @@
+"""No request keeps the loop for longer than a turn's budget, however much it asks for.
+
+Work is counted, not timed: every call of a function is worth the same time, and the clock that the budget is measured
+with is that count. The result is therefore the same on any machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from inspect import iscoroutine
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import pytest
+from tests.unit.api.api_world import World, in_world
+
+from penstock.api.api_versions import ApiVersions
+from penstock.api.dispatch import Dispatcher
+from penstock.api.registry import Registry
+from penstock.config.broker import BrokerConfig
+from penstock.config.describe import describe_broker
+from penstock.model.clock import SystemClock
+from penstock.model.turns import TURN_BUDGET_S
+from penstock.net.reply import PendingFrame
+from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.wire.api import create_topics, delete_records, describe_configs, describe_producers, metadata
+from penstock.wire.api.table import TABLE
+from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
+
+CALL_S = 0.2e-6
+"""What a call of a function takes here: about as long as on a slow machine."""
+
+CALLS_PER_TURN_MAX = int(2 * TURN_BUDGET_S / CALL_S)
+"""A turn may take 10 ms: its budget, the last step, and what does not ask."""
+
+
+class Calls:
+    """Counts calls of functions, and is a clock that goes by them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def start(self) -> None:
+        sys.setprofile(self._called)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_call"):
+            self.count += 1
+
+    def now_ms(self) -> int:
+        return SystemClock().now_ms()
+
+    def monotonic(self) -> float:
+        return 1.0 + self.count * CALL_S
+
+
+class Meter:
+    """The most calls that one turn of the loop has made."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._before = 0
+        self._on = False
+        self.most = 0
+        self.turns = 0
+
+    def __enter__(self) -> Meter:
+        self._on = True
+        self._calls.start()
+        self._before = self._calls.count
+        asyncio.get_running_loop().call_soon(self._turn)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._calls.stop()
+        self._on = False
+
+    def _turn(self) -> None:
+        self.most = max(self.most, self._calls.count - self._before)
+        self._before = self._calls.count
+        self.turns += 1
+        if self._on:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+
+def dispatcher(world: World) -> Dispatcher:
+    def bug(name: str, error: BaseException) -> None:
+        raise AssertionError(f"{name} failed") from error
+
+    api_versions = ApiVersions(list)
+    return Dispatcher(
+        registry=Registry(world.apis.values(), RequestCounters({}, {})),
+        api_versions=api_versions,
+        clock=world.parts.ground.clock,
+        on_bug=bug,
+        quotas=world.parts.ground.quotas,
+        throttles=ThrottleCounters(),
+        turns=world.parts.turns,
+        threads=world.parts.ground.threads,
+    )
+
+
+async def answer(world: World, serve: Dispatcher, frame: bytes) -> bytes:
+    """The whole response to a frame, as a connection would get it."""
+    outcome: Any = serve(world.connection, memoryview(bytearray(frame)))
+    while not isinstance(outcome, list):
+        if iscoroutine(outcome):
+            outcome = await outcome
+        elif isinstance(outcome, PendingFrame):
+            there: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            outcome.pending.deliver_to(there.set_result)
+            outcome = outcome.encode(await there)
+        else:
+            raise AssertionError(f"no response: {outcome!r}")
+    return b"".join(cast("list[bytes]", outcome))
+
+
+def codec(key: int) -> Any:
+    return importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
+
+
+async def measured(world: World, calls: Calls, key: int, request: Any, version: int) -> Any:
+    """The response to a request, and the assertion that no turn of the loop was too long."""
+    frame = encode_request_header(key, version, 1, "test") + codec(key).encode_request(request, version)
+    serve = dispatcher(world)
+    with Meter(calls) as meter:
+        body = await answer(world, serve, frame)
+    assert meter.most < CALLS_PER_TURN_MAX, f"{meter.most} calls in one of {meter.turns} turns"
+    _, start = decode_response_header(body[4:], response_is_flexible(key, version))
+    return codec(key).decode_response(memoryview(body[4:]), start, version)
+
+
+async def make_topics(world: World, count: int, partitions: int = 1) -> None:
+    for first in range(0, count, 500):
+        made = await world.ask(
+            19,
+            create_topics.Request(
+                topics=[
+                    create_topics.CreatableTopic(name=f"t{at}", num_partitions=partitions, replication_factor=1)
+                    for at in range(first, min(count, first + 500))
+                ]
+            ),
+        )
+        assert {topic.error_code for topic in made.topics} == {0}
+
+
+class Case:
+    """A request that is large and valid: what there is before, what is asked, and how much comes back."""
+
+    def __init__(
+        self,
+        key: int,
+        version: int,
+        request: Callable[[], Any],
+        results: Callable[[Any], int],
+        count: int,
+        *,
+        topics: int = 1,
+        partitions: int = 1,
+    ) -> None:
+        self.key = key
+        self.version = version
+        self.request = request
+        self.results = results
+        self.count = count
+        self.topics = topics
+        self.partitions = partitions
+
+    def __repr__(self) -> str:
+        return f"{TABLE[self.key].name}-v{self.version}"
+
+
+def resource(kind: int, name: str) -> describe_configs.DescribeConfigsResource:
+    return describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+
+
+CASES = [
+    Case(
+        32,
+        4,
+        lambda: describe_configs.Request(resources=[resource(4, "1")] * 300, include_synonyms=True),
+        lambda response: len(response.results),
+        300,
+    ),
+    Case(
+        32,
+        1,
+        lambda: describe_configs.Request(resources=[resource(2, f"t{at}") for at in range(400)]),
+        lambda response: len(response.results),
+        400,
+        topics=400,
+    ),
+    Case(
+        3,
+        12,
+        lambda: metadata.Request(topics=None),
+        lambda response: len(response.topics),
+        1_500,
+        topics=1_500,
+    ),
+    Case(
+        3,
+        12,
+        lambda: metadata.Request(topics=None),
+        lambda response: len(response.topics[0].partitions),
+        5_000,
+        partitions=5_000,
+    ),
+    Case(
+        3,
+        9,
+        lambda: metadata.Request(
+            topics=[metadata.MetadataRequestTopic(name=f"absent{at}") for at in range(5_000)],
+            allow_auto_topic_creation=False,
+        ),
+        lambda response: len(response.topics),
+        5_000,
+    ),
+    Case(
+        61,
+        0,
+        lambda: describe_producers.Request(
+            topics=[describe_producers.TopicRequest(name="t0", partition_indexes=[0] * 5_000)]
+        ),
+        lambda response: len(response.topics[0].partitions),
+        5_000,
+    ),
+    Case(
+        21,
+        2,
+        lambda: delete_records.Request(
+            topics=[
+                delete_records.DeleteRecordsTopic(
+                    name="t0",
+                    partitions=[
+                        delete_records.DeleteRecordsPartition(partition_index=at, offset=0) for at in range(2_000)
+                    ],
+                )
+            ],
+            timeout_ms=1000,
+        ),
+        lambda response: len(response.topics[0].partitions),
+        2_000,
+        partitions=2_000,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
+    calls = Calls()
+    # What is looked up once in the life of a broker does not count.
+    describe_broker(BrokerConfig())
+
+    async def act(world: World) -> None:
+        await make_topics(world, case.topics, case.partitions)
+        response = await measured(world, calls, case.key, case.request(), case.version)
+        assert case.results(response) == case.count
+
+    in_world(tmp_path, act, clock=calls)
