@@ -14,6 +14,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Api, Registry, RequestContext
 from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.model.clock import SystemClock
+from penstock.model.turns import Turns
 from penstock.net import connection as connection_module
 from penstock.net import listener as listener_module
 from penstock.net.connection import Connection, ConnectionLimits
@@ -160,6 +162,7 @@ class World:
         self.bugs: list[BaseException] = []
         self.handlers = Handlers(file)
         self.quotas = ClientQuotas(11, 1000)
+        self.threads = ThreadPoolExecutor(1)
         counters = RequestCounters({}, {})
         self.listener = Listener(
             name="TEST",
@@ -172,6 +175,8 @@ class World:
                 on_bug=self.on_bug,
                 quotas=self.quotas,
                 throttles=ThrottleCounters(),
+                turns=Turns(asyncio.get_running_loop().call_soon, asyncio.get_running_loop().time),
+                threads=self.threads,
             ),
             limits=lambda: ListenerLimits(send_buffer_bytes=SEND_BUFFER_BYTES),
             connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
