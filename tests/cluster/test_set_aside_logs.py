@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.storage.directories import read_properties
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import LOOPBACK, free_port
+from protocol.batches import batch
+from protocol.raw import Wire
 from protocol.topics import create_topic, wait_until
 
 pytestmark = pytest.mark.penstock_only
@@ -192,6 +195,38 @@ def test_a_topic_that_is_deleted_is_gone_from_the_disk_also_when_the_broker_is_k
     broker.start()
 
     wait_until(lambda: not list(broker.data.glob("orders-*")), what="deleted files", seconds_max=TIMEOUT)
+
+
+def test_a_segment_that_is_gone_after_a_clean_stop_costs_no_offset_and_no_other_partition(
+    broker: PenstockProcess,
+) -> None:
+    create_topic(broker.bootstrap, "orders", configs={"segment.bytes": str(1 << 20)})
+    create_topic(broker.bootstrap, "other")
+    for number in range(4):
+        produce(broker, "orders", [b"%d" % number * 400_000])
+    produce(broker, "other", VALUES)
+    broker.stop()
+    partition = broker.data / "orders-0"
+    newest = max(partition.glob("*.log"))
+    assert int(newest.stem) == 2
+    newest.unlink()
+    assert newest.name in penstock("log", "verify", str(broker.data), status=1)
+
+    broker.start()
+    assert consumed(broker, "other", 500) == VALUES
+    with Wire(broker.bootstrap) as wire:
+        assert wire.produce("orders", batch(values=[b"x"])).error_code == KafkaStorageError.code
+    broker.kill()
+    broker.start()
+    assert consumed(broker, "other", 500) == VALUES
+    broker.stop()
+
+    penstock("log", "accept-loss", str(partition), "--yes")
+    broker.start()
+    produce(broker, "orders", [b"next"])
+    assert [value[:4] for value in consumed(broker, "orders", 3)] == [b"0000", b"1111", b"next"]
+    broker.stop()
+    assert penstock("log", "dump", str(max(partition.glob("*.log"))), "-o", "json").count('"base_offset": 4') == 1
 
 
 def commit(broker: PenstockProcess, topic: str, offset: int) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from penstock.cli.adopt import adopt
 from penstock.cli.failure import Failure
-from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import bytes_text, counted, json_text, note, progress, say, show_json
+from penstock.cli.options import OutputFormat, OutputOption, YesOption
+from penstock.cli.output import bytes_text, counted, json_text, note, progress, say, show_done, show_json
 
 if TYPE_CHECKING:
     from penstock.cli.segment_file import Batch, Checked
@@ -58,20 +58,25 @@ def verify(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Check every checksum, record, offset and index entry; exit code 1 with the first bad byte of each bad file."""
+    """Check every checksum, record, offset and index entry, and that no segment is missing.
+
+    Exit code 1 with the first bad byte of each bad file.
+    """
+    from penstock.cli.missing_files import check_order, missing_faults
     from penstock.cli.segment_file import LOG, Bad, log_files, verify_segment
 
     files = log_files(path)
-    if not files or any(file.suffix != LOG for file in files):
+    bad: list[Bad] = list(missing_faults(path)) if path.is_dir() else []
+    if not (files or bad) or any(file.suffix != LOG for file in files):
         raise Failure(f"{path} is no segment: its name does not end in {LOG}", "indexes are checked with their segment")
     good: list[Checked] = []
-    bad: list[Bad] = []
+    before: Checked | None = None
     with progress("checking", sum(file.stat().st_size for file in files), unit="bytes") as bar:
         for file in files:
             try:
-                found = verify_segment(file)
-                if good and good[-1].path.parent == file.parent and good[-1].next_offset > found.start:
-                    raise Bad(file, 0, f"it begins before offset {good[-1].next_offset}, where the one before ends")
+                previous, before = before, None
+                found = before = verify_segment(file)
+                check_order(previous, found)
                 good.append(found)
             except Bad as error:
                 # Without its traceback, which would keep the file mapped.
@@ -91,6 +96,33 @@ def verify(
             "a broker that starts after an unclean stop cuts a damaged end by itself; damage before it needs a replica",
             more=[str(each) for each in bad[1:]],
         )
+
+
+@app.command("accept-loss")
+def accept_loss(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", exists=True, file_okay=False, help="The directory of the partition.")
+    ],
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give up records whose files are gone, so that the next start serves the rest of the partition."""
+    from penstock.cli.topic import confirm
+    from penstock.storage.completeness import give_up, missing_of, read_note
+    from penstock.storage.disk import RealDisk
+
+    disk, path = RealDisk(), str(directory)
+    expected = read_note(disk, path)
+    missing = [] if expected is None else missing_of(disk, path, expected.segments)
+    if expected is None or not missing:
+        raise Failure(f"no start has found files missing in {path}", "a broker serves what it finds there")
+    confirm(f"give up {counted(len(missing), 'segment')} of {path} for good?", yes)
+    give_up(disk, path)
+    show_done(
+        output,
+        f"the next start of the broker serves {directory.name} without them, and goes on at offset {expected.log_end}",
+        {"directory": path, "missing": missing, "log_end": expected.log_end},
+    )
 
 
 def verdict_json(good: list[Checked], bad: list[Any]) -> dict[str, Any]:

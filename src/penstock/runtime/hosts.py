@@ -329,6 +329,10 @@ class Hosts:
                 log = self._own_log(tp, topic)
                 if log is not None:
                     log.config = config
+                    if log.is_lost:
+                        # Offline from here on, also after the next start; whoever asks for the partition hears why.
+                        with suppress(KafkaStorageError):
+                            log.open()
                 elif created:
                     self._create_log(tp, topic, config)
 

@@ -498,8 +498,13 @@ class Log(SegmentedLog):
 
     def summarise(self) -> LogSummary:
         """The log in a line, for the next start."""
-        if self.opened and self.segments:
-            self.oldest_ms = self.segments[0].greatest_timestamp(self.directory.disk, self.path)
+        segments = None if self.left is None else self.left.segments
+        if self.opened:
+            if self.head is not None:
+                self.head.describe()
+            if self.segments:
+                self.oldest_ms = self.segments[0].greatest_timestamp(self.directory.disk, self.path)
+            segments = tuple((segment.base, segment.size) for segment in self.segments)
         return LogSummary(
             tp=self.tp,
             topic_id=self.topic_id,
@@ -508,4 +513,5 @@ class Log(SegmentedLog):
             size_bytes=self.size_bytes,
             oldest_ms=self.oldest_ms,
             cleaned_to=self.cleaned_to,
+            segments=segments,
         )

@@ -8,7 +8,8 @@ from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Chance, Clock
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.storage import partition_metadata, producer_snapshot, recovery
+from penstock.storage import completeness, partition_metadata, producer_snapshot, recovery
+from penstock.storage.completeness import Contents
 from penstock.storage.directories import LogDirectory
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.head import Head
@@ -16,7 +17,7 @@ from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_I
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.recovery import Finding, Stop
 from penstock.storage.segment import NO_TIMESTAMP, Segment
-from penstock.storage.segment_files import read_or_empty
+from penstock.storage.segment_files import mark_gaps, read_or_empty
 from penstock.storage.settings import LogSettings
 from penstock.storage.time_index import TimeIndex
 from penstock.storage.txn_index import AbortedTxn
@@ -53,6 +54,7 @@ class SegmentedLog:
         "head",
         "high_watermark",
         "leader_epoch",
+        "left",
         "log_end",
         "log_start",
         "made",
@@ -134,6 +136,8 @@ class SegmentedLog:
         """Of the last batch this process appended; another one begins with the next append that says so."""
         self.stop = stop
         """How the log was left, until it is opened."""
+        self.left: Contents | None = None
+        """The files that the last clean stop left, until the log is opened."""
         self.findings: list[Finding] = []
         """What opening it brought to light."""
         self.offline: KafkaStorageError | None = None
@@ -156,11 +160,55 @@ class SegmentedLog:
         if self.opened:
             return
         self.directory.check()
-        if not self.made:
+        if not self.made and self.left is None:
             self.opened = True
             return
+        self._check_complete()
         self._recover(self.high_watermark)
+        if self.left is not None:
+            completeness.forget_note(self.directory.disk, self.path)
+            self.left = None
         self.opened = True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a clean stop left it, and its directory is gone. Opening it keeps that for later starts."""
+        return not self.made and self.left is not None
+
+    def lacks_newest(self) -> bool:
+        """Whether the newest segment of the last clean stop is missing or short: one look, for every log at a start."""
+        newest = () if self.left is None else self.left.segments[-1:]
+        return bool(completeness.missing_of(self.directory.disk, self.path, newest))
+
+    def _check_complete(self) -> None:
+        """Refuse a log that lacks files of the last clean stop, until they are back or given up."""
+        disk = self.directory.disk
+        try:
+            self.left = completeness.read_note(disk, self.path) or self.left
+            missing = [] if self.left is None else completeness.missing_of(disk, self.path, self.left.segments)
+            if self.left is None or not missing:
+                return
+            if not self.left.given_up:
+                completeness.note_missing(disk, self.path, self.topic_id, self.left)
+                self.made = True
+        except OSError as error:
+            raise self.directory.failed(error, f"opening the log of {self.tp}") from error
+        except (ValueError, KeyError) as error:
+            raise self.take_offline(f"{completeness.NOTE} cannot be read: {error}") from error
+        reason = completeness.in_words(missing, self.path, self.left)
+        if not self.left.given_up:
+            self._tell("records_missing", reason)
+            raise self.take_offline(reason)
+        self._tell("records_given_up", f"the log goes on at {self.left.log_end}; {'; '.join(missing)}")
+        # Everything that is left is read, and holes are no damage.
+        mark_gaps(disk, self.path)
+        self.stop, self.recovery_point = Stop.MACHINE_CRASH, 0
+        self.log_start, self.high_watermark = self.left.log_start, self.left.log_end
+
+    def _tell(self, event: str, detail: str) -> None:
+        if self.directory.on_finding is not None:
+            finding = Finding(event=event, path=self.path, offset=self.log_end, detail=detail, serious=True)
+            self.directory.on_finding(self.tp, finding)
 
     def repair(self) -> None:
         """Read an open log again, all of it, because a batch does not hold together where recovery did not look.

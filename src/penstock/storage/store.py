@@ -99,6 +99,8 @@ class LogStore:
         """Logs set aside that are their topic's own, by topic id and partition."""
         self._restored: list[Log] = []
         """Logs in use again whose notes are still on the disk."""
+        self._unfound: list[tuple[LogDirectory, LogSummary]] = []
+        """Logs that a clean stop left in a directory, and that are not there."""
         self._checkpoint_files = CheckpointFiles(disk)
 
     def __len__(self) -> int:
@@ -130,6 +132,21 @@ class LogStore:
         if all(directory.offline is not None for directory in self.all_directories):
             reasons = "; ".join(f"{directory.path}: {directory.offline}" for directory in self.all_directories)
             raise StartRefused(f"no log directory can be used: {reasons}")
+        self._refuse_unfound(default)
+
+    def _refuse_unfound(self, default: LogSettings) -> None:
+        """Keep partitions offline whose directories are missing, unless they were moved to another log directory."""
+        for directory, known in self._unfound:
+            if known.tp in self._logs or directory.offline is not None:
+                continue
+            path = directory.file(partition_name(known.tp))
+            log = self._make(known.tp, known.topic_id, default, directory, path, Stop.CLEAN)
+            log.log_start, log.log_end, log.cleaned_to = known.log_start, known.log_end, known.cleaned_to
+            log.recovery_point = log.checkpointed = log.high_watermark = known.log_end
+            log.left, log.made = known.contents(), False
+            self._logs[known.tp] = log
+            self._log.error("log_missing", partition=str(known.tp), path=path, log_end=known.log_end)
+        self._unfound.clear()
 
     def cluster_ids(self) -> list[tuple[str, str]]:
         """Directories that belong to a cluster, and its id; nothing is locked or changed."""
@@ -146,8 +163,9 @@ class LogStore:
             self._find_strays(directory)
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_unclean()
+            doubtful = [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0 or log.lacks_newest()]
             with ThreadPoolExecutor(threads, "recovery") as pool:
-                list(pool.map(self._recover, [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0]))
+                list(pool.map(self._recover, doubtful))
             if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
                 directory.mark_recovered()
         except OSError as error:
@@ -218,8 +236,10 @@ class LogStore:
             log.high_watermark = marks.get(tp, 0)
             log.cleaned_to = cleaned.get(tp, 0)
             if known:
-                log.size_bytes, log.oldest_ms = known.size_bytes, known.oldest_ms
+                log.size_bytes, log.oldest_ms, log.left = known.size_bytes, known.oldest_ms, known.contents()
             logs.append(log)
+        found = {log.tp for log in logs}
+        self._unfound += [(directory, known) for tp, known in summaries.items() if tp not in found and known.segments]
         return logs
 
     def _read_summaries(self, directory: LogDirectory) -> dict[TopicPartition, LogSummary]:

@@ -3,11 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastcrc.crc32 import iscsi as crc32c
+
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint import CheckpointDamaged, encode_lines, read_lines
+from penstock.storage.completeness import Contents, SegmentSizes, decode_segments, encode_segments
 from penstock.storage.disk import Disk
 
 SUMMARY = "log-summary-checkpoint"
+NUMBERS = 5
+"""Numbers in a line, behind the topic id; its segments and a checksum follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +28,29 @@ class LogSummary:
     """Greatest timestamp of the oldest segment: until that is too old, retention by time has nothing to do."""
     cleaned_to: int
     """Where compaction stands."""
+    segments: SegmentSizes | None = None
+    """Base offset and size of each segment; None in what an earlier version left."""
 
     def line(self) -> str:
-        return (
+        facts = (
             f"{self.tp.topic} {self.tp.partition} {self.topic_id.hex()} {self.log_start} {self.log_end} "
             f"{self.size_bytes} {self.oldest_ms} {self.cleaned_to}"
         )
+        if self.segments is None:
+            return facts
+        facts += f" {encode_segments(self.segments)}"
+        return f"{facts} {checksum(facts)}"
 
     @classmethod
     def parse(cls, line: str) -> "LogSummary":
-        topic, partition, topic_id, *numbers = line.split()
-        log_start, log_end, size_bytes, oldest_ms, cleaned_to = map(int, numbers)
+        topic, partition, topic_id, *rest = line.split()
+        segments: SegmentSizes | None = None
+        if len(rest) > NUMBERS:
+            # A rotten digit must not pass for a missing file.
+            if line.rpartition(" ")[2] != checksum(line.rpartition(" ")[0]):
+                raise ValueError(f"the checksum of {topic}-{partition} is wrong")
+            segments = decode_segments(rest[NUMBERS])
+        log_start, log_end, size_bytes, oldest_ms, cleaned_to = map(int, rest[:NUMBERS])
         return cls(
             tp=TopicPartition(topic, int(partition)),
             topic_id=TopicId(bytes.fromhex(topic_id)),
@@ -42,7 +59,18 @@ class LogSummary:
             size_bytes=size_bytes,
             oldest_ms=oldest_ms,
             cleaned_to=cleaned_to,
+            segments=segments,
         )
+
+    def contents(self) -> Contents | None:
+        """The files that the log must still have; None where the summary does not say."""
+        if self.segments is None:
+            return None
+        return Contents(segments=self.segments, log_start=self.log_start, log_end=self.log_end)
+
+
+def checksum(facts: str) -> str:
+    return f"{crc32c(facts.encode()):08x}"
 
 
 def encode(summaries: Iterable[LogSummary]) -> bytes:

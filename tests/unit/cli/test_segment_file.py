@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 
@@ -9,7 +10,11 @@ from typer.testing import CliRunner
 from penstock.cli.log import row_text, rows_of
 from penstock.cli.main import app
 from penstock.cli.segment_file import INDEX_ENTRY, TIME_ENTRY, Bad, verify_segment
-from penstock.storage import txn_index
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.storage import completeness, summary, txn_index
+from penstock.storage.completeness import Contents
+from penstock.storage.disk import RealDisk
+from penstock.storage.summary import LogSummary
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.records import Record, build_batch, build_marker
 
@@ -135,6 +140,87 @@ def test_verify_walks_a_data_directory_and_sees_segments_that_overlap(partition:
     verdict = json.loads(shown.stdout)
     assert [each["start"] for each in verdict["good"]] == [99]
     assert "it begins before offset 111" in verdict["bad"][0]["what"]
+
+
+def faults(path: Path) -> list[str]:
+    """What `log verify` complains about, with the exit code that says so."""
+    shown = RUNNER.invoke(app, ["log", "verify", str(path), "-o", "json"])
+    found = [each["what"] for each in json.loads(shown.stdout)["bad"]]
+    assert shown.exit_code == (1 if found else 0)
+    return found
+
+
+def add_segment(partition: Path, base: int) -> None:
+    (partition / f"{base:020d}.log").write_bytes(batch(base, b"x"))
+
+
+def test_verify_misses_a_segment_between_two_others(partition: Path) -> None:
+    add_segment(partition, 111)
+    add_segment(partition, 113)
+
+    assert faults(partition) == ["offsets 112 to 112 before it are missing"]
+    assert faults(partition.parent) == ["offsets 112 to 112 before it are missing"]
+    (partition / "offset-gaps").touch()
+    assert faults(partition) == []
+
+
+def test_verify_misses_the_segment_of_an_index(partition: Path) -> None:
+    (partition / "offset-gaps").touch()
+    for kind in ("log", "index", "timeindex", "txnindex"):
+        (partition / f"{200:020d}.{kind}").touch()
+    assert faults(partition) == []
+
+    (partition / f"{200:020d}.log").unlink()
+    assert len(faults(partition)) == 3
+    segment(partition).unlink()
+    assert len(faults(partition)) == 5, "also where no segment is left at all"
+
+
+def test_verify_knows_what_a_clean_stop_left(partition: Path) -> None:
+    data = partition.parent
+    size = segment(partition).stat().st_size
+    summaries = (
+        LogSummary(
+            tp=tp,
+            topic_id=TopicId(bytes(16)),
+            log_start=segments[0][0],
+            log_end=segments[-1][0] + 1,
+            size_bytes=0,
+            oldest_ms=-1,
+            cleaned_to=0,
+            segments=segments,
+        )
+        for tp, segments in (
+            (TopicPartition("orders", 0), ((100, size), (111, 80), (112, 80))),
+            (TopicPartition("gone", 0), ((0, 80),)),
+        )
+    )
+    (data / "log-summary-checkpoint").write_bytes(summary.encode(summaries))
+    assert faults(data) == [], "a broker that runs, or crashed, left no word on them"
+
+    (data / ".kafka_cleanshutdown").touch()
+
+    missing = [
+        f"{111:020d}.log with 80 bytes is missing, as the last clean stop left it",
+        f"{112:020d}.log with 80 bytes is missing, as the last clean stop left it",
+    ]
+    assert faults(partition) == missing
+    assert faults(data) == [*missing, f"{0:020d}.log with 80 bytes is missing, as the last clean stop left it"]
+
+
+def test_records_whose_files_are_gone_are_given_up_only_by_saying_so(partition: Path) -> None:
+    add_segment(partition, 111)
+    assert RUNNER.invoke(app, ["log", "accept-loss", str(partition), "--yes"]).exit_code == 1
+    left = Contents(segments=((100, 1), (111, 1), (112, 80)), log_start=100, log_end=113)
+    completeness.write_note(RealDisk(), str(partition), left)
+    assert faults(partition) == [f"{112:020d}.log with 80 bytes is missing, as the last clean stop left it"]
+
+    assert RUNNER.invoke(app, ["log", "accept-loss", str(partition)]).exit_code == 1
+    done = RUNNER.invoke(app, ["log", "accept-loss", str(partition), "--yes", "-o", "json"])
+
+    assert json.loads(done.stdout)["log_end"] == 113
+    assert completeness.read_note(RealDisk(), str(partition)) == replace(left, given_up=True)
+    assert faults(partition) == []
 
 
 def test_dump_shows_batches_records_and_index_entries(partition: Path) -> None:

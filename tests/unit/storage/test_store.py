@@ -344,14 +344,15 @@ def test_the_operator_is_told_what_opening_a_log_brought_to_light(capsys):
     assert "00000000000000000000.log.quarantined" in told
 
 
-def test_a_summary_that_disagrees_with_the_files_is_not_believed():
+def test_a_log_that_is_shorter_than_its_clean_stop_left_it_is_not_served():
     disk = MemDisk()
     filled(disk).close()
     name = "/data/a-0/00000000000000000000.log"
     disk.open(name).truncate(disk.stat(name).size - 5)
 
-    log = store_on(disk).get(A)
-    log.open()
+    store = store_on(disk)
 
-    assert log.log_end == 2
-    assert len(read_all(log)) == 2
+    with pytest.raises(KafkaStorageError, match="has 211 of 216 bytes"):
+        store.get(A).open()
+    assert store.get(A).log_end == 3
+    assert len(read_all(store.get(B))) == 3

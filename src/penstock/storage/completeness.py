@@ -1,0 +1,115 @@
+"""Whether a log still has the segments that the last clean stop left.
+
+A clean stop knows every segment. A file that is missing or shorter at the next use was not taken by a crash, and the
+log must not go on at a lower end: it would give used offsets to new records. The partition stays offline until the
+files are back, or until an operator gives the records up. A note in the partition's directory (`records-missing.json`)
+keeps that through further starts, however they end.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from penstock.model.ids import TopicId
+from penstock.storage import partition_metadata
+from penstock.storage.disk import Disk, replace_file
+from penstock.storage.names import LOG, PARTITION_METADATA, offset_name
+from penstock.storage.segment_files import unlink_if_there
+
+NOTE = "records-missing.json"
+
+SegmentSizes = tuple[tuple[int, int], ...]
+"""Base offset and bytes of every segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A log as a clean stop left it."""
+
+    segments: SegmentSizes
+    log_start: int
+    log_end: int
+    given_up: bool = False
+    """Whether an operator wants the log without what is missing. Its end stays where it was."""
+
+
+def missing_of(disk: Disk, path: str, segments: SegmentSizes) -> list[str]:
+    """What the log lacks, in words; nothing when every segment is there in its whole length."""
+    found: list[str] = []
+    for base, size in segments:
+        name = offset_name(base, LOG)
+        try:
+            bytes_there = disk.stat(f"{path}/{name}").size
+        except FileNotFoundError:
+            found.append(f"{name} with {size} bytes is missing")
+        else:
+            if bytes_there < size:
+                found.append(f"{name} has {bytes_there} of {size} bytes")
+    return found
+
+
+def in_words(missing: list[str], path: str, expected: Contents) -> str:
+    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return (
+        f"the last clean stop left it with offsets up to {expected.log_end}, and now {missing[0]}{more}. Put the files "
+        f"back, or give their records up with 'penstock log accept-loss {path}'"
+    )
+
+
+def note_missing(disk: Disk, path: str, topic_id: TopicId, expected: Contents) -> None:
+    """Keep what the log should have for the starts to come; the directory is made where it is missing."""
+    if not disk.exists(path):
+        disk.make_directory(path)
+        disk.write_file(f"{path}/{PARTITION_METADATA}", partition_metadata.encode(topic_id), sync=True)
+        disk.sync_directory(path.rpartition("/")[0])
+    write_note(disk, path, expected)
+
+
+def write_note(disk: Disk, path: str, expected: Contents) -> None:
+    note = {
+        "version": 1,
+        "segments": [list(segment) for segment in expected.segments],
+        "log_start": expected.log_start,
+        "log_end": expected.log_end,
+        "given_up": expected.given_up,
+    }
+    replace_file(disk, f"{path}/{NOTE}", json.dumps(note).encode(), sync=True)
+
+
+def read_note(disk: Disk, path: str) -> Contents | None:
+    """What an earlier start found missing; None when nothing was."""
+    try:
+        note = json.loads(disk.read_file(f"{path}/{NOTE}"))
+    except FileNotFoundError:
+        return None
+    return Contents(
+        segments=tuple((base, size) for base, size in note["segments"]),
+        log_start=note["log_start"],
+        log_end=note["log_end"],
+        given_up=note["given_up"],
+    )
+
+
+def forget_note(disk: Disk, path: str) -> None:
+    unlink_if_there(disk, f"{path}/{NOTE}")
+
+
+def give_up(disk: Disk, path: str) -> Contents | None:
+    """Let the next start go on without the missing records; what the log had. None when nothing is missing there."""
+    expected = read_note(disk, path)
+    if expected is not None:
+        expected = replace(expected, given_up=True)
+        write_note(disk, path, expected)
+    return expected
+
+
+def encode_segments(segments: Iterable[tuple[int, int]]) -> str:
+    """As one word of a summary's line."""
+    return ",".join(f"{base}:{size}" for base, size in segments) or "-"
+
+
+def decode_segments(text: str) -> SegmentSizes:
+    if text == "-":
+        return ()
+    pairs = (part.split(":") for part in text.split(","))
+    return tuple((int(base), int(size)) for base, size in pairs)
