@@ -62,7 +62,9 @@ def _judge_bumping(old: Transaction, command: EndTransaction) -> Ending:
             raise ProducerFenced()
         return _same_outcome(old, command)
     if retries:
-        return _same_outcome(old, command)
+        ending = _same_outcome(old, command)
+        # A late transaction was aborted with the last epoch, which no producer gets: this one gets a new producer id.
+        return Ending.ENDS if old.epoch == PRODUCER_EPOCH_MAX else ending
     if command.epoch != old.epoch:
         raise ProducerFenced()
     if command.commit:

@@ -67,8 +67,11 @@ def initialized(
     names_itself = command.producer_id != NO_PRODUCER_ID
     if not names_itself or _is_current(command, old):
         if old.exhausted:
-            return rotated(old, producer_id(), timeout_ms, now_ms, asked_by_itself=names_itself)
+            return rotated(old, producer_id(), timeout_ms, now_ms, last_epoch=command.epoch)
         return bumped(old, timeout_ms, now_ms, asked_by_itself=names_itself)
     if command.epoch == old.last_epoch:
+        if old.epoch == PRODUCER_EPOCH_MAX:
+            # Its transaction was late and it was fenced with the last epoch, which no producer gets.
+            return rotated(old, producer_id(), timeout_ms, now_ms, last_epoch=command.epoch)
         return kept(old, timeout_ms, now_ms)
     raise ProducerFenced()

@@ -268,8 +268,12 @@ class TxnShard:
         ticket: Ticket | None = None,
         answers: tuple[Answer, ...] = (),
     ) -> Step:
-        """Decide how a transaction ends; `ticket` is told the producer's next id and epoch. Nothing undoes this."""
-        spent = version >= BUMPING_VERSION and old.exhausted
+        """Decide how a transaction ends; `ticket` is told the producer's next id and epoch. Nothing undoes this.
+
+        Without a ticket the producer is fenced: the last epoch is kept for that, so it needs no new producer id. Who
+        initializes the transactional id next gets one.
+        """
+        spent = ticket is not None and version >= BUMPING_VERSION and old.exhausted
         next_producer_id = self._producer_id() if spent else NO_PRODUCER_ID
         new = prepared(old, version, now_ms, commit=commit, next_producer_id=next_producer_id)
         after = completed(new, now_ms)
@@ -300,11 +304,8 @@ class TxnShard:
             if aborted == LATE_PER_STEP_MAX:
                 self._late_check_set = True
                 return step.then(Step(timers=(SetTimer(LateCheck(), now_ms),)))
-            try:
-                step = step.then(self._prepare(transaction, BUMPING_VERSION, now_ms, commit=False))
-                aborted += 1
-            except CoordinatorLoadInProgress:
-                continue
+            step = step.then(self._prepare(transaction, BUMPING_VERSION, now_ms, commit=False))
+            aborted += 1
         if aborted < len(self._open):
             step = step.then(Step(timers=(self._late_check(now_ms),)))
         return step

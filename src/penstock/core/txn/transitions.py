@@ -42,9 +42,8 @@ def bumped(old: Transaction, timeout_ms: int, now_ms: int, *, asked_by_itself: b
     return _emptied(old, old.producer_id, old.epoch + 1, last_epoch, timeout_ms, now_ms)
 
 
-def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, asked_by_itself: bool) -> Transaction:
-    """A new producer id, because the epochs of the old one are used up."""
-    last_epoch = old.epoch if asked_by_itself else NO_EPOCH
+def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, last_epoch: int) -> Transaction:
+    """A new producer id, because the epochs of the old one are used up. `last_epoch` is the one that asked for it."""
     return _emptied(old, producer_id, FIRST_EPOCH, last_epoch, timeout_ms, now_ms)
 
 

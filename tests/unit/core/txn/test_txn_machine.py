@@ -23,7 +23,7 @@ from penstock.core.txn.commands import (
 from penstock.core.txn.effects import WriteMarkers
 from penstock.core.txn.events import TransactionForgotten, TransactionSaved
 from penstock.core.txn.shard import TxnShard
-from penstock.core.txn.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TxnState
+from penstock.core.txn.state import NO_EPOCH, NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, Transaction, TxnState
 from penstock.core.txn.timers import CompletionRetry, ExpiryCheck, LateCheck
 from penstock.model.errors import BrokerError
 
@@ -92,7 +92,16 @@ class Transactions(RuleBasedStateMachine):
         if (command.producer_id, command.epoch) == (old.producer_id, old.epoch):
             return
         retries = isinstance(command, InitProducer) and command.epoch == old.last_epoch and old.state.resting
-        if retries and new is not None:
+        fenced_last = (old.producer_id, old.epoch, old.state) == (
+            command.producer_id,
+            PRODUCER_EPOCH_MAX,
+            TxnState.COMPLETE_ABORT,
+        )
+        if fenced_last and new is not None and new.producer_id != old.producer_id:
+            # It was late with the last epoch that producers get, and nobody has replaced it: it begins anew.
+            assert retries or (isinstance(command, EndTransaction) and not command.commit)
+            assert (command.epoch, new.epoch, new.state.resting) == (PRODUCER_EPOCH_MAX - 1, 0, True)
+        elif retries and new is not None:
             assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch)
         else:
             assert new == old, f"{command} changed {old} to {new}"
@@ -233,6 +242,7 @@ class Transactions(RuleBasedStateMachine):
         name = command.transactional_id
         if isinstance(reply, ProducerInitialized):
             producer = (reply.producer_id, reply.epoch)
+            assert reply.epoch < PRODUCER_EPOCH_MAX, "the last epoch was given away"
             assert isinstance(command, InitProducer)
             if command.producer_id == NO_PRODUCER_ID:
                 for known in self.told.values():
@@ -240,6 +250,7 @@ class Transactions(RuleBasedStateMachine):
             self.told[name].append(producer)
         elif isinstance(reply, TransactionEnded):
             assert isinstance(command, EndTransaction)
+            assert reply.epoch < PRODUCER_EPOCH_MAX, "the last epoch was given away"
             if command.transaction_version == TV2:
                 self.check_outcome(command)
             self.told[name].append((reply.producer_id, reply.epoch))

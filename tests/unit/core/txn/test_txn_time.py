@@ -1,13 +1,23 @@
 """What time does to transactions and transactional ids, and what can be read of them."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.core.txn.rig import A0, B0, TIMEOUT_MS, TV1, Rig
 
-from penstock.core.txn.events import TransactionForgotten
+from penstock.core.txn.events import TransactionForgotten, TransactionSaved
 from penstock.core.txn.shard import EXPIRED_PER_STEP_MAX, LATE_PER_STEP_MAX
-from penstock.core.txn.state import STATE_BY_LABEL, STATE_BY_NUMBER, TxnState
+from penstock.core.txn.state import (
+    BUMPING_VERSION,
+    PRODUCER_EPOCH_MAX,
+    STATE_BY_LABEL,
+    STATE_BY_NUMBER,
+    TxnState,
+)
 from penstock.core.txn.timers import ExpiryCheck, LateCheck
 from penstock.model.generated_errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTxnState,
@@ -57,6 +67,62 @@ def test_a_producer_that_was_late_can_go_on_with_the_next_epoch(rig: Rig) -> Non
     rig.pass_ms(TIMEOUT_MS + CHECK_MS)
     rig.write_markers()
     assert rig.init(as_producer=producer) == (producer[0], producer[1] + 1)
+
+
+@pytest.mark.parametrize("version", [TV1, BUMPING_VERSION])
+def test_a_late_transaction_with_used_up_epochs_is_aborted_without_a_producer_id_at_hand(
+    rig: Rig, version: int
+) -> None:
+    producer = with_last_epoch(rig, version=version)
+    rig.ids_left = 0
+
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+
+    (markers,) = rig.markers
+    assert (markers.partitions, markers.commit, markers.epoch) == ((A0,), False, PRODUCER_EPOCH_MAX)
+    rig.write_markers()
+    assert rig.state() is TxnState.COMPLETE_ABORT
+    assert rig.add_refused(producer, A0, version=version) is ProducerFenced
+    assert rig.init_refused() is CoordinatorLoadInProgress
+    rig.ids_left = 1
+    assert rig.init() == (1002, 0)
+
+
+def test_a_producer_that_was_late_with_used_up_epochs_goes_on_with_a_new_id(rig: Rig) -> None:
+    producer = with_last_epoch(rig, version=TV1)
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+    rig.write_markers()
+
+    assert rig.init(as_producer=producer) == (1002, 0)
+    assert rig.init(as_producer=producer) == (1002, 0)
+
+
+def test_an_abort_with_version_2_that_was_late_with_used_up_epochs_gets_a_new_producer_id(rig: Rig) -> None:
+    producer = with_last_epoch(rig, version=BUMPING_VERSION)
+    rig.pass_ms(TIMEOUT_MS + CHECK_MS)
+    rig.write_markers()
+
+    assert rig.end_refused(producer, commit=True) is InvalidTxnState
+    assert rig.end(producer, commit=False) == (1002, 0)
+    assert rig.end(producer, commit=False) == (1002, 0)
+
+
+def test_a_successor_ends_a_transaction_with_used_up_epochs_without_a_producer_id_at_hand(rig: Rig) -> None:
+    with_last_epoch(rig, version=BUMPING_VERSION)
+    rig.ids_left = 0
+
+    assert rig.init_refused() is ConcurrentTransactions
+    rig.write_markers()
+    assert rig.state() is TxnState.COMPLETE_ABORT
+
+
+def with_last_epoch(rig: Rig, *, version: int) -> tuple[int, int]:
+    """A producer in a transaction, with the last epoch that is given to a producer."""
+    producer_id, _ = rig.init()
+    rig.carry_out_event(TransactionSaved(replace(rig.transaction(), epoch=PRODUCER_EPOCH_MAX - 1)))
+    producer = producer_id, PRODUCER_EPOCH_MAX - 1
+    rig.add(producer, A0, version=version)
+    return producer
 
 
 def test_a_decided_transaction_is_never_late(rig: Rig) -> None:
