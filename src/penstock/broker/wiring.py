@@ -19,7 +19,7 @@ from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
-from penstock.cluster.controller import Controller, found, register, take_office
+from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
@@ -167,12 +167,13 @@ class Broker:
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
         await register(metadata, self._described(listeners))
-        await take_office(metadata, config.broker_id)
+        epoch_version = await elect_controller(metadata, config.broker_id)
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
             chance=self._ground.chance,
             config=self._ground.settings,
+            epoch_version=epoch_version,
         )
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)

@@ -69,33 +69,45 @@ async def register(store: MetadataStore, broker: BrokerState) -> None:
     await store.multi([Create(broker_path(broker.broker_id), pack_broker(broker), ephemeral=True)])
 
 
-async def take_office(store: MetadataStore, broker_id: int) -> bool:
-    """Become controller, if nobody is: False when another broker is.
+async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
+    """Become controller, unless another broker is: then None; else the version of the controller epoch won.
 
-    The epoch goes up in the same transaction, so whatever a former controller still writes is refused.
+    The epoch goes up in the same transaction, and the controller checks its version with every write, so whatever a
+    former controller still writes is refused.
     """
     epoch = await store.get(CONTROLLER_EPOCH)
     assert epoch is not None, "the store has not been founded"
     next_epoch = b"%d" % (int(epoch.data) + 1)
-    office = Create(CONTROLLER, b"%d" % broker_id, ephemeral=True)
+    claim = Create(CONTROLLER, b"%d" % broker_id, ephemeral=True)
     try:
-        await store.multi([office, Set(CONTROLLER_EPOCH, next_epoch, epoch.version)])
+        await store.multi([claim, Set(CONTROLLER_EPOCH, next_epoch, epoch.version)])
     except (NodeExists, BadVersion):
-        return False
-    return True
+        return None
+    return epoch.version + 1
 
 
 class Controller:
     """Every change of metadata, one after the other."""
 
     def __init__(
-        self, *, store: MetadataStore, catalog: Catalog, chance: Chance, config: Callable[[], BrokerConfig]
+        self,
+        *,
+        store: MetadataStore,
+        catalog: Catalog,
+        chance: Chance,
+        config: Callable[[], BrokerConfig],
+        epoch_version: int | None,
     ) -> None:
-        """`config` gives the broker's settings of the moment: some change while it runs."""
+        """`config` gives the broker's settings of the moment: some change while it runs.
+
+        `epoch_version` is what `elect_controller` gave; None refuses every write.
+        """
         self._store = store
         self._catalog = catalog
         self._chance = chance
         self._config = config
+        # Never the newest version seen: a deposed controller watches its successor's election too.
+        self._epoch_version = epoch_version
         # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
         self._turn = asyncio.Lock()
 
@@ -158,7 +170,7 @@ class Controller:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been founded"
             first = int(node.data)
-            await self._store.multi([Set(PRODUCER_IDS, b"%d" % (first + PRODUCER_ID_BLOCK), node.version)])
+            await self._write([Set(PRODUCER_IDS, b"%d" % (first + PRODUCER_ID_BLOCK), node.version)])
         return range(first, first + PRODUCER_ID_BLOCK)
 
     async def _carry_out(
@@ -167,10 +179,18 @@ class Controller:
         async with self._turn:
             plan = make_plan()
             if plan.operations and not validate_only:
-                office = Check(CONTROLLER_EPOCH, self.image.controller_epoch_version)
-                try:
-                    await self._store.multi([office, *plan.operations])
-                except (BadVersion, NoNode, NodeExists):
-                    # Only another controller can have changed what the plan was made from.
-                    raise NotController() from None
+                await self._write(plan.operations)
             return plan.outcomes
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        """Make one transaction that holds only while this broker is the controller; NotController where it is not."""
+        if self._epoch_version is None:
+            raise NotController()
+        try:
+            await self._store.multi([Check(CONTROLLER_EPOCH, self._epoch_version), *operations])
+        except (BadVersion, NoNode, NodeExists) as fault:
+            if fault.index == 0:
+                # Another broker was elected: resign.
+                self._epoch_version = None
+            # Else only another controller can have changed what the plan was made from.
+            raise NotController() from None

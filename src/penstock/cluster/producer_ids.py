@@ -1,6 +1,7 @@
 """Handing out producer ids without a disk write for each."""
 
 from penstock.cluster.controller import Controller
+from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController
 
 
 class ProducerIds:
@@ -24,10 +25,14 @@ class ProducerIds:
         return bool(self._block)
 
     async def stock(self) -> None:
-        """See to it that there is one at hand, for as long as nobody else takes it."""
+        """Claim a block if none is at hand; another caller may take its ids before this one does."""
         while not self._block:
             # Two callers may each claim a block here; the ids of one are then never used, which costs nothing.
-            self._block = await self._controller.claim_producer_ids()
+            try:
+                self._block = await self._controller.claim_producer_ids()
+            except NotController:
+                # A producer does not know of controllers: it is to ask again, as in Kafka.
+                raise CoordinatorLoadInProgress() from None
 
     async def next(self) -> int:
         """The next id, from a new block where needed."""

@@ -15,7 +15,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.cluster.catalog import Catalog
-from penstock.cluster.controller import Controller, found, register, take_office
+from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
@@ -66,10 +66,17 @@ class World:
         await ground.catalog.open(store)
         endpoint = BrokerEndpoint(listener=LISTENER, host="broker.example", port=9092)
         await register(store, BrokerState(broker_id=config.broker_id, endpoints=(endpoint,), rack="r1"))
-        assert await take_office(store, config.broker_id)
+        epoch_version = await elect_controller(store, config.broker_id)
+        assert epoch_version is not None
         ground.live.follow(ground.catalog)
         ground.logs.load(config.topic_defaults, broker_id=config.broker_id, cluster_id="the-cluster")
-        controller = Controller(store=store, catalog=ground.catalog, chance=ground.chance, config=ground.settings)
+        controller = Controller(
+            store=store,
+            catalog=ground.catalog,
+            chance=ground.chance,
+            config=ground.settings,
+            epoch_version=epoch_version,
+        )
         parts = make_parts(ground, controller, store)
         parts.begin()
         return cls(store, parts)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.catalog import Catalog
-from penstock.cluster.controller import PRODUCER_ID_BLOCK, Controller, found, register, take_office
+from penstock.cluster.controller import PRODUCER_ID_BLOCK, Controller, elect_controller, found, register
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
@@ -24,13 +24,14 @@ from penstock.core.controller.records import (
     BROKER_CONFIGS,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    PRODUCER_IDS,
     BrokerEndpoint,
     BrokerState,
     pack,
 )
 from penstock.core.controller.topics import Growth, NewTopic
 from penstock.model.clock import SystemChance
-from penstock.model.generated_errors import NotController, TopicAlreadyExists
+from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
 from penstock.model.topic import TopicState
 
 BROKER = BrokerState(
@@ -52,10 +53,17 @@ class Cluster:
         catalog = Catalog()
         await catalog.open(store)
         await register(store, BROKER)
-        assert await take_office(store, BROKER.broker_id)
+        epoch_version = await elect_controller(store, BROKER.broker_id)
+        assert epoch_version is not None
         live = LiveConfig(BrokerConfig())
         live.follow(catalog)
-        controller = Controller(store=store, catalog=catalog, chance=SystemChance(), config=lambda: live.current)
+        controller = Controller(
+            store=store,
+            catalog=catalog,
+            chance=SystemChance(),
+            config=lambda: live.current,
+            epoch_version=epoch_version,
+        )
         return cls(store, catalog, live, controller)
 
 
@@ -156,21 +164,51 @@ def test_a_topic_made_anew_has_another_id_and_starts_over(tmp_path: Path) -> Non
     run(tmp_path, act)
 
 
-def test_who_has_lost_office_writes_nothing_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hears", [True, False], ids=["hears-of-its-successor", "does-not"])
+def test_a_deposed_controller_writes_nothing_more(tmp_path: Path, hears: bool) -> None:
     async def act(cluster: Cluster) -> None:
-        cluster.catalog.close()  # this controller does not hear of its successor
+        if not hears:
+            cluster.catalog.close()
         await cluster.store.multi([Delete(CONTROLLER)])
-        assert await take_office(cluster.store, 2)
-        with pytest.raises(NotController):
-            await cluster.controller.create_topics([NewTopic(name="a")])
+        assert await elect_controller(cluster.store, 2) is not None
+        ids = await cluster.store.get(PRODUCER_IDS)
+
+        for _ in range(2):
+            with pytest.raises(NotController):
+                await cluster.controller.create_topics([NewTopic(name="a")])
+            with pytest.raises(NotController):
+                await cluster.controller.claim_producer_ids()
+            with pytest.raises(CoordinatorLoadInProgress):
+                await ProducerIds(cluster.controller).next()
+
         assert await cluster.store.get("/topics/a") is None
+        assert await cluster.store.get(PRODUCER_IDS) == ids
 
     run(tmp_path, act)
 
 
-def test_an_office_is_held_by_one(tmp_path: Path) -> None:
+def test_a_broker_that_was_not_elected_writes_nothing(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
-        assert not await take_office(cluster.store, 2)
+        other = Controller(
+            store=cluster.store,
+            catalog=cluster.catalog,
+            chance=SystemChance(),
+            config=lambda: cluster.live.current,
+            epoch_version=await elect_controller(cluster.store, 2),
+        )
+
+        with pytest.raises(NotController):
+            await other.create_topics([NewTopic(name="a")])
+
+        [made] = await cluster.controller.create_topics([NewTopic(name="a")])
+        assert isinstance(made, TopicState)
+
+    run(tmp_path, act)
+
+
+def test_one_broker_is_controller(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        assert await elect_controller(cluster.store, 2) is None
         node = await cluster.store.get(CONTROLLER_EPOCH)
         assert node is not None
         assert node.data == b"1"

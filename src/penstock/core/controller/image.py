@@ -52,7 +52,6 @@ class MetadataImage:
         "broker_configs",
         "brokers",
         "cluster_id",
-        "controller_epoch_version",
         "controller_id",
         "deletions",
         "group_configs",
@@ -68,7 +67,6 @@ class MetadataImage:
         self.version = 0
         self.cluster_id = ""
         self.controller_id = -1
-        self.controller_epoch_version = 0
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
@@ -183,8 +181,6 @@ class MetadataImage:
         if change.path == records.CONTROLLER:
             self.controller_id = -1 if change.data is None else int(change.data)
             return True
-        if change.path == records.CONTROLLER_EPOCH:
-            self.controller_epoch_version = change.version
         if change.path == records.CLUSTER and change.data is not None:
             self.cluster_id = change.data.decode()
             return True
