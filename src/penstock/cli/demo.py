@@ -7,6 +7,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,8 +20,9 @@ import typer
 
 from penstock.cli.failure import failure_in_lines
 from penstock.cli.options import OutputFormat, OutputOption
-from penstock.cli.output import note, show_done
+from penstock.cli.output import counted, note, show_done
 from penstock.cli.pipeline import DEEP_STACKS, need_spark, total_lag
+from penstock.cli.streams import stderr_to
 from penstock.client.admin import Admin
 from penstock.client.connection import Connection
 from penstock.client.positions import Beginning, PositionRange, resolve
@@ -45,6 +47,10 @@ WINDOWS_SHOWN = 6
 BAR_WIDTH = 30
 TICK_SECONDS = 0.1
 LINE_SECONDS = 2.0
+DRAIN_SECONDS_MAX = 60.0
+"""How long the end waits for orders that are sent and not yet counted."""
+SPARK_LOG = "spark.log"
+LAST_WORDS_BYTES_MAX = 4_096
 CUSTOMERS = ("ada", "bob", "cyd", "dee", "eve")
 PRODUCTS = ("apple", "bread", "cheese", "dates", "eggs")
 
@@ -85,7 +91,7 @@ def demo(
         for topic in (ORDERS, WINDOWS):
             Admin(where).create(topic, partitions=PARTITIONS, replicas=1, configs={})
             Admin(where).described_when_led(topic)
-        with request.while_spark_starts():
+        with request.while_spark_starts(), stderr_to(folder / SPARK_LOG):
             spark = local_session("penstock-demo", conf=spark_conf(folder))
         undo.callback(end_session, spark)
         if request.wanted:
@@ -102,14 +108,38 @@ def demo(
         try:
             last = run_to_end(queries, watch, request, on_progress=view, restart=start)
         except PipelineFailed as failed:
-            raise failure_in_lines(failed) from None
-        shop.close()
+            raise failure_in_lines(failed, last_words(folder / SPARK_LOG)) from None
         facts = {**figures(last, shop, filled, folder / "table"), "port": broker.port, "folder": str(folder)}
+    show_done(output, summary(facts), facts)
+
+
+def summary(facts: Mapping[str, Any]) -> str:
+    """The demo in a sentence. An order that is sent and not counted must not look like one that was lost."""
+    sent, windows = facts["sent"], counted(facts["windows"], "window")
+
+    def share(done: int) -> str:
+        return "all" if done == sent else f"{done:,}"
+
     sentence = (
-        f"{facts['sent']:,} orders sent, {facts['windowed']:,} counted in {facts['windows']} windows of "
-        f"{WINDOW_SECONDS} s, {facts['table_rows']:,} in the table; all of it is removed"
+        f"{counted(sent, 'order')} sent, {share(facts['windowed'])} counted in {windows} of {WINDOW_SECONDS} s, "
+        f"{share(facts['table_rows'])} in the table"
     )
-    show_done(output, sentence, facts)
+    if min(facts["windowed"], facts["table_rows"]) < sent:
+        sentence += "; the rest was on its way when the pipeline was stopped"
+    return f"{sentence}; all of it is removed"
+
+
+def lag_text(lag: int | None) -> str:
+    """A query tells its lag with its first batch: before it, nobody knows."""
+    return "-" if lag is None else f"{lag:,}"
+
+
+def last_words(log: Path) -> str:
+    """The end of what Spark has logged, for a demo that failed: its folder is removed."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES_MAX))
+        lines = file.read().decode(errors="replace").splitlines()
+    return f"Spark's last words: {lines[-1]}" if lines else ""
 
 
 def spark_conf(folder: Path) -> dict[str, str]:
@@ -247,6 +277,7 @@ class View:
     _began: float = 0.0
     _line_at: float = 0.0
     _live: Any = None
+    _draining_since: float | None = None
     _sent: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=8))
 
     def __enter__(self) -> View:
@@ -264,18 +295,35 @@ class View:
 
     def __call__(self, state: PipelineState) -> None:
         now = self.clock.monotonic()
-        if self.seconds is not None and now - self._began >= self.seconds:
-            self.request.wanted = True
-        self._sent.append((now, self.shop.sent))
         facts = figures(state, self.shop, self.filled, self.table)
+        self._end_in_order(now, facts)
+        self._sent.append((now, self.shop.sent))
         if self._live is not None:
             self._live.update(self._drawn(facts))
         elif now - self._line_at >= LINE_SECONDS:
             self._line_at = now
             note(
                 f"sent {facts['sent']:,} ({self._rate():,.0f}/s), processed {facts['rows_per_second']:,}/s, "
-                f"lag {facts['lag'] or 0:,}, windows {facts['windows']}, table {facts['table_rows']:,} rows"
+                f"lag {lag_text(facts['lag'])}, windows {facts['windows']}, table {facts['table_rows']:,} rows"
             )
+
+    def _end_in_order(self, now: float, facts: dict[str, Any]) -> None:
+        """At the end of the time or with Ctrl-C, let the shop close first, and the pipeline when it has all orders.
+
+        Ctrl-C once more, or orders that take too long, end it at once.
+        """
+        if self._draining_since is None:
+            due = self.seconds is not None and now - self._began >= self.seconds
+            if not (due or self.request.wanted):
+                return
+            self.request.wanted = False
+            self._draining_since = now
+            self.shop.close()
+            note("no more orders; waiting for those on their way, Ctrl-C ends it at once")
+            return
+        arrived = min(facts["windowed"], facts["table_rows"]) >= self.shop.sent
+        if arrived or now - self._draining_since >= DRAIN_SECONDS_MAX:
+            self.request.wanted = True
 
     def _rate(self) -> float:
         (then, before), (now, after) = self._sent[0], self._sent[-1]
@@ -287,7 +335,7 @@ class View:
         drawn = Table.grid(padding=(0, 2))
         drawn.add_row("[bold]orders sent", f"{facts['sent']:,}", f"{self._rate():,.0f}/s")
         drawn.add_row("[bold]processed", f"{facts['batches']} batches", f"{facts['rows_per_second']:,}/s")
-        drawn.add_row("[bold]lag", f"{facts['lag'] or 0:,} records", "")
+        drawn.add_row("[bold]lag", f"{lag_text(facts['lag'])} records", "")
         drawn.add_row("[bold]table", f"{facts['table_rows']:,} rows", f"{facts['table_files']} files")
         windows = self.filled.counts()
         most = max(windows.values(), default=1)

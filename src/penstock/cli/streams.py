@@ -6,6 +6,9 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -36,6 +39,22 @@ def prepare_streams() -> None:
 def abandon_stdout() -> None:
     """Throw away what could not be written: Python would try again, and complain, when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+
+
+@contextmanager
+def stderr_to(path: Path) -> Generator[None]:
+    """Send stderr to a file meanwhile. A process that is started here writes there for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(STDERR)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(target, STDERR)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(target)
 
 
 def stream_fault(error: OSError) -> str:

@@ -1,0 +1,99 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.cli.demo import DRAIN_SECONDS_MAX, View, last_words, summary
+from penstock.cli.options import OutputFormat
+from pyspark_penstock.pipelines.registry import QueryProgress
+from pyspark_penstock.pipelines.running import StopRequest, new_state
+
+SECONDS = 10.0
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class Rig:
+    """A view of a shop that has sent a hundred orders."""
+
+    def __init__(self, tmp_path: Path, seconds: float | None = SECONDS) -> None:
+        self.clock = FakeClock()
+        self.request = StopRequest()
+        self.closed = 0
+        self.windowed = 0
+        self.table_rows = 0
+        shop: Any = SimpleNamespace(sent=100, close=self._close)
+        filled: Any = SimpleNamespace(counts=lambda: {"10:00:00": self.windowed})
+        clock: Any = self.clock
+        self.view = View(shop, filled, tmp_path, self.request, seconds, OutputFormat.JSON, clock)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+    def look(self, at: float) -> bool:
+        """Whether the view wants the pipeline to end, at this moment."""
+        self.clock.now = at
+        state = new_state("demo", "demo", "orders", "")
+        queries = (QueryProgress(query="demo.table", rows=self.table_rows),)
+        self.view(type(state)(**{**{name: getattr(state, name) for name in state.__slots__}, "queries": queries}))
+        return self.request.wanted
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_the_pipeline_ends_when_it_has_every_order_that_was_sent(tmp_path: Path, by_signal: bool) -> None:
+    rig = Rig(tmp_path, None if by_signal else SECONDS)
+    assert not rig.look(1)
+    rig.request.wanted = by_signal
+
+    assert not rig.look(SECONDS)
+    rig.windowed = 100
+    assert not rig.look(SECONDS + 1)
+    rig.table_rows = 100
+    assert rig.look(SECONDS + 2)
+    assert rig.closed == 1
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert not rig.look(SECONDS)
+    rig.request.wanted = True
+
+    assert rig.look(SECONDS + 1)
+
+
+def test_orders_that_take_too_long_are_not_waited_for(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert not rig.look(SECONDS)
+
+    assert not rig.look(SECONDS + DRAIN_SECONDS_MAX - 1)
+    assert rig.look(SECONDS + DRAIN_SECONDS_MAX)
+
+
+def test_the_summary_says_what_was_still_on_its_way() -> None:
+    done = summary({"sent": 1_500, "windowed": 1_500, "windows": 3, "table_rows": 1_500})
+    cut = summary({"sent": 1_500, "windowed": 1_400, "windows": 1, "table_rows": 1_500})
+
+    assert done == "1,500 orders sent, all counted in 3 windows of 10 s, all in the table; all of it is removed"
+    assert cut == (
+        "1,500 orders sent, 1,400 counted in 1 window of 10 s, all in the table; the rest was on its way when the "
+        "pipeline was stopped; all of it is removed"
+    )
+
+
+def test_the_last_line_of_a_long_log_is_quoted(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("x" * 100_000 + "\nno space left\n")
+
+    assert last_words(log) == "Spark's last words: no space left"
+    log.write_text("")
+    assert last_words(log) == ""
