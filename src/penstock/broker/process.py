@@ -49,7 +49,7 @@ class Refused(Exception):
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m penstock.broker", description="Run one broker in this process.")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="where the data is kept")
+    parser.add_argument("--data", metavar="DIR", help="where the data is kept")
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML, or Kafka's server.properties")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting")
     parser.add_argument("--insecure-listen", action="store_true", help="allow an open listener that others can reach")
@@ -64,8 +64,8 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
     if flags.listen is not None:
         given["listeners"] = f"PLAINTEXT://{flags.listen}"
     if flags.data is not None:
-        data = str(flags.data)
-        if "," in data or data != data.strip():
+        data: str = flags.data
+        if not data or "," in data or data != data.strip():
             raise Refused(f"--data {data!r} is not one directory: say --set log.dirs=DIR,DIR for several")
         given["log.dirs"] = data
     if flags.insecure_listen:

@@ -16,13 +16,13 @@ from penstock.cli.output import note
 from penstock.client.connection import parse_address
 
 LISTEN_DEFAULT = "localhost:9092"
-DATA_DEFAULT = Path("penstock-data")
+DATA_DEFAULT = "penstock-data"
 PRIVATE_MODE = 0o700
 
 ListenOption = Annotated[
     str | None, typer.Option("--listen", "-l", metavar="HOST:PORT", help=f"Where to listen; {LISTEN_DEFAULT} if unset.")
 ]
-DataOption = Annotated[Path | None, typer.Option("--data", "-d", metavar="DIR", help="Where the data is kept.")]
+DataOption = Annotated[str | None, typer.Option("--data", "-d", metavar="DIR", help="Where the data is kept.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False, help="TOML or server.properties."),
@@ -51,7 +51,7 @@ def up(
         where = DATA_DEFAULT
     arguments = broker_arguments(listen, where, config, set_, insecure_listen)
     if where is not None:
-        make_data_directory(where)
+        make_data_directory(Path(where))
     if listen is not None or config is None:
         place = listen or LISTEN_DEFAULT
         check_port_free(place)
@@ -72,16 +72,17 @@ def broker(
 
 
 def broker_arguments(
-    listen: str | None, data: Path | None, config: Path | None, settings: list[str] | None, insecure_listen: bool
+    listen: str | None, data: str | None, config: Path | None, settings: list[str] | None, insecure_listen: bool
 ) -> list[str]:
     """The flags of `python -m penstock.broker` that say the same."""
     arguments: list[str] = []
     if listen is not None:
         arguments += ["--listen", listen]
     if data is not None:
-        if "," in str(data):
-            raise typer.BadParameter(f"{data} is not one directory: say --set log.dirs=DIR,DIR", param_hint="--data")
-        arguments += ["--data", str(data)]
+        if not data or "," in data or data != data.strip():
+            hint = "say --set log.dirs=DIR,DIR for several"
+            raise typer.BadParameter(f"{data!r} is not one directory: {hint}", param_hint="--data")
+        arguments += ["--data", data]
     if config is not None:
         arguments += ["--config", str(config)]
     for name, value in assignments(settings or (), option="--set").items():

@@ -95,6 +95,10 @@ class ObserveServer:
         """
         try:
             await self._listen(host, port)
+        except UnicodeError as error:
+            # A name that no resolver can be asked for.
+            self._log.warning("metrics_unavailable", host=host, port=port, reason=str(error), key="metrics.listener")
+            return False
         except OSError as error:
             reason = {"reason": str(error), "key": "metrics.listener"}
             if error.errno != errno.EADDRINUSE:

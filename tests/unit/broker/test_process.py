@@ -43,7 +43,7 @@ def test_a_name_without_an_address_is_refused() -> None:
         settings(arguments(["--listen", "unknown.example:1"]))
 
 
-@pytest.mark.parametrize("data", ["a,b", " a", "a "])
+@pytest.mark.parametrize("data", ["a,b", " a", "a ", ""])
 def test_data_is_one_directory(data: str) -> None:
     with pytest.raises(Refused, match=r"is not one directory: say --set log\.dirs=DIR,DIR"):
         settings(arguments(["--data", data]))

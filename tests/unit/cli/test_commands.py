@@ -82,6 +82,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ["txn", "hanging", "--older-than", "nan"],
         ["explain", "", "-o", "json"],
         ["up", "--data", "a,b"],
+        ["up", "--data", ""],
         ["broker", "--data", "a,b"],
     ],
     ids=" ".join,
@@ -149,9 +150,7 @@ def test_the_version_names_what_runs() -> None:
 
 
 def test_a_broker_gets_the_same_flags() -> None:
-    arguments = serve.broker_arguments(
-        "0.0.0.0:9092", Path("d"), Path("c.toml"), ["num.partitions=3", "log.dirs=a=b"], True
-    )
+    arguments = serve.broker_arguments("0.0.0.0:9092", "d", Path("c.toml"), ["num.partitions=3", "log.dirs=a=b"], True)
 
     assert arguments == [
         *("--listen", "0.0.0.0:9092", "--data", "d", "--config", "c.toml"),
@@ -165,7 +164,7 @@ def test_up_makes_the_data_directory_and_becomes_the_broker(tmp_path: Path, monk
     listen = f"127.0.0.1:{free_port()}"
     data = tmp_path / "deep" / "data"
 
-    serve.up(listen=listen, data=data, config=None, set_=None, insecure_listen=False)
+    serve.up(listen=listen, data=str(data), config=None, set_=None, insecure_listen=False)
 
     assert data.is_dir()
     assert started == [[sys.executable, "-m", "penstock.broker", "--listen", listen, "--data", str(data)]]
@@ -177,7 +176,7 @@ def test_up_says_that_the_port_is_taken(tmp_path: Path) -> None:
         taken.listen()
 
         with pytest.raises(serve.Failure, match="address already in use") as failed:
-            serve.up(listen=f"127.0.0.1:{taken.getsockname()[1]}", data=tmp_path)
+            serve.up(listen=f"127.0.0.1:{taken.getsockname()[1]}", data=str(tmp_path))
 
     assert "--listen" in failed.value.hint
 
@@ -186,7 +185,7 @@ def test_up_says_that_the_data_directory_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(serve.Failure, match="cannot make the data directory"):
-        serve.up(data=tmp_path / "file" / "data")
+        serve.up(data=str(tmp_path / "file" / "data"))
 
 
 def test_a_setting_without_a_value_is_refused() -> None:

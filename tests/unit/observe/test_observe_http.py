@@ -157,10 +157,11 @@ def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
     asyncio.run(main())
 
 
-def test_an_address_of_another_machine_is_reported_and_not_fatal() -> None:
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+def test_an_address_that_is_none_of_this_machine_is_reported_and_not_fatal(host: str) -> None:
     async def main() -> None:
         server = ObserveServer(Collector(), lambda: (), LOG)
-        assert not await server.start("192.0.2.1", 0)
+        assert not await server.start(host, 0)
         await server.stop()
 
     uvloop.run(main())
