@@ -134,6 +134,26 @@ def test_client_quotas_are_set_and_described(broker: Any, request: pytest.Fixtur
     assert "consumer_byte_rate=2048.0" in described
 
 
+def test_the_levels_of_loggers_are_described_and_changed_while_the_broker_runs(broker: Any) -> None:
+    configs, entity = "kafka.admin.ConfigCommand", ("--entity-type", "broker-loggers", "--entity-name", "1")
+
+    def level_of_root() -> str:
+        found = re.search(
+            r"root=(\w+) sensitive=false synonyms=\{\}", tool(configs, *on(broker), *entity, "--describe")
+        )
+        assert found is not None
+        return found[1]
+
+    before = level_of_root()
+    tool(configs, *on(broker), *entity, "--alter", "--add-config", "root=WARN")
+    changed = level_of_root()
+    tool(configs, *on(broker), *entity, "--alter", "--add-config", f"root={before}")
+    refused = tool(configs, *on(broker), *entity, "--alter", "--add-config", "nope=INFO", status=1)
+
+    assert (before, changed, level_of_root()) == ("INFO", "WARN", "INFO")
+    assert "do not have existing" in refused or "does not exist" in refused
+
+
 def test_offsets_are_shown_at_both_ends_and_by_time(broker: Any, topic: str) -> None:
     console_produce(broker, topic, "a\nb\nc\n")
     shell = f"{TOOLS}.GetOffsetShell"

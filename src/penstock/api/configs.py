@@ -1,13 +1,15 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version.
 
-Topics, brokers and groups have settings. No metrics are taken from clients, so a subscription is described as empty and
-cannot be made; nor can the levels of loggers be set from outside.
+Topics, brokers and groups have settings, and loggers have levels (`penstock.api.logger_levels`). No metrics are taken
+from clients, so a subscription is described as empty and cannot be made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 
+from penstock.api.logger_levels import LoggerLevels
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.cluster.live_config import LiveConfig
@@ -17,6 +19,7 @@ from penstock.core.controller.records import ALL_BROKERS, NO_CONFIGS
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.model.topic import check_topic_name
+from penstock.observe.log import Levels
 from penstock.wire.api import alter_configs as replaced
 from penstock.wire.api import describe_configs as gen
 from penstock.wire.api import incremental_alter_configs as stepped
@@ -41,8 +44,9 @@ TYPES_LISTED = (
 class Configs:
     """Tells settings with their sources, and hands changes to the controller."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+    def __init__(self, *, controller: Controller, config: LiveConfig, levels: Levels) -> None:
         self._controller = controller
+        self._loggers = LoggerLevels(levels, lambda: config.current.broker_id)
         self._image = controller.image
         self._config = config
 
@@ -74,6 +78,10 @@ class Configs:
         # An empty list of keys asks for all of them, like none at all.
         names = resource.configuration_keys or None
         try:
+            if resource.resource_type == ResourceType.BROKER_LOGGER:
+                self._check_own_loggers(resource.resource_name)
+                result.configs = self._loggers.described(names)
+                return result
             entries = self._entries(resource.resource_type, resource.resource_name, names)
         except BrokerError as error:
             result.error_code = error.code
@@ -99,11 +107,6 @@ class Configs:
                     return describe_dynamic_defaults(self._config.current, names)
                 self._check_this_broker(name, f"{self._config.current.broker_id} or empty string,")
                 return describe_broker(self._config.current, names)
-            case ResourceType.BROKER_LOGGER:
-                if not name:
-                    raise InvalidRequest("Broker id must not be empty")
-                self._check_this_broker(name, str(self._config.current.broker_id))
-                return []
             case ResourceType.CLIENT_METRICS:
                 if not name:
                     raise InvalidRequest("Client metrics subscription name must not be empty")
@@ -114,6 +117,11 @@ class Configs:
                 return describe_group(self._image.group_configs.get(name, NO_CONFIGS), self._config.current, names)
             case _:
                 raise InvalidRequest()
+
+    def _check_own_loggers(self, name: str) -> None:
+        if not name:
+            raise InvalidRequest("Broker id must not be empty")
+        self._check_this_broker(name, str(self._config.current.broker_id))
 
     def _check_this_broker(self, name: str, expected: str) -> None:
         try:
@@ -169,14 +177,23 @@ class Configs:
         )
 
     async def _change(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[tuple[int, str | None]]:
+        of_loggers = {change.name: self._change_levels(change, validate_only) for change in logger_changes(changes)}
+        others = [change for change in changes if not is_of(change, of_loggers)]
         try:
-            outcomes = await self._controller.change_configs(changes, validate_only=validate_only)
+            outcomes = iter(await self._controller.change_configs(others, validate_only=validate_only))
         except BrokerError as error:
-            return [(error.code, error.wire_message)] * len(changes)
+            outcomes = iter([error] * len(others))
+        told = [of_loggers[change.name] if is_of(change, of_loggers) else next(outcomes) for change in changes]
         return [
-            (outcome.code, outcome.wire_message) if isinstance(outcome, BrokerError) else (0, None)
-            for outcome in outcomes
+            (outcome.code, outcome.wire_message) if isinstance(outcome, BrokerError) else (0, None) for outcome in told
         ]
+
+    def _change_levels(self, change: ConfigChange, validate_only: bool) -> BrokerError | None:
+        try:
+            self._loggers.change(change, validate_only=validate_only)
+        except BrokerError as error:
+            return error
+        return None
 
     def list_config_resources(self, context: RequestContext, request: listed.Request) -> listed.Response:
         wanted: Sequence[int] = request.resource_types or TYPES_LISTED
@@ -204,6 +221,20 @@ class Configs:
                 return list(self._image.group_configs)
             case _:
                 return []
+
+
+def logger_changes(changes: Sequence[ConfigChange]) -> list[ConfigChange]:
+    """Changes of levels, which are this broker's own. One that is there twice goes the way of all, and is refused."""
+    times = Counter(change.name for change in changes if change.resource_type == ResourceType.BROKER_LOGGER)
+    return [
+        change
+        for change in changes
+        if change.resource_type == ResourceType.BROKER_LOGGER and times[change.name] == 1 and not change.replace_all
+    ]
+
+
+def is_of(change: ConfigChange, of_loggers: Container[str]) -> bool:
+    return change.resource_type == ResourceType.BROKER_LOGGER and change.name in of_loggers
 
 
 def described(entry: Entry, *, synonyms: bool, documentation: bool) -> gen.DescribeConfigsResourceResult:

@@ -71,7 +71,7 @@ def of_the_cluster(parts: Parts) -> tuple[Family, ...]:
         Topics(controller=controller, config=live),
         TopicsDescribe(controller=controller, config=live),
         TopicsReplicas(controller=controller),
-        Configs(controller=controller, config=live),
+        Configs(controller=controller, config=live, levels=parts.ground.levels),
         ClientQuotas(controller=controller),
         LogDirs(moving=parts.moving, store=parts.ground.logs),
         Absent(controller=controller),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.cluster.catalog import Catalog
@@ -22,7 +22,7 @@ from penstock.model.clock import Chance, Clock
 from penstock.model.ids import TopicId
 from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
-from penstock.observe.log import Logger
+from penstock.observe.log import Levels, Logger
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
@@ -51,6 +51,8 @@ class Ground:
     quotas: ClientQuotas
     traffic: TopicTraffic
     storage_counters: StorageCounters
+    levels: Levels = field(default_factory=Levels)
+    """Of the loggers."""
 
     def settings(self) -> BrokerConfig:
         """As they are now: some change while the broker runs."""

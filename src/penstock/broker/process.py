@@ -1,6 +1,7 @@
 """The broker's process: flags, settings, logs, signals, exit codes. What runs in it is `penstock.broker.wiring`.
 
 python -m penstock.broker --listen HOST:PORT --data DIR [--config FILE] [--set KEY=VALUE]... [--insecure-listen]
+                          [--log-level LEVEL] [--log-format FORMAT]
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
 from penstock.model.clock import SystemChance, SystemClock
-from penstock.observe.log import LEVELS, LogStyle, configure, logger
+from penstock.observe.log import LEVELS, Levels, LogFormat, configure, logger
 from penstock.observe.log_queue import QueuedStream
 from penstock.storage.directories import StartRefused
 
@@ -53,8 +54,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML, or Kafka's server.properties")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting")
     parser.add_argument("--insecure-listen", action="store_true", help="allow an open listener that others can reach")
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
-    parser.add_argument("--log-style", choices=[style.value for style in LogStyle], default=LogStyle.AUTO.value)
+    parser.add_argument("--log-level", choices=LEVELS, help="from which level on events are logged")
+    parser.add_argument("--log-format", choices=[each.value for each in LogFormat], help="how events are logged")
     return parser.parse_args(argv)
 
 
@@ -70,6 +71,10 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
         given["log.dirs"] = data
     if flags.insecure_listen:
         given["insecure.listen"] = "true"
+    if flags.log_level is not None:
+        given["log.level"] = flags.log_level
+    if flags.log_format is not None:
+        given["log.format"] = flags.log_format
     for item in flags.set:
         name, equals, value = item.partition("=")
         if not equals:
@@ -146,14 +151,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"penstock: {reason}", file=sys.stderr)
         return EXIT_USAGE
     lines = QueuedStream(sys.stderr)
-    configure(level=flags.log_level, style=LogStyle(flags.log_style), stream=lines)
+    levels = configure(level=config.log_level, log_format=LogFormat(config.log_format), stream=lines)
     try:
-        return run_broker(config)
+        return run_broker(config, levels)
     finally:
         lines.drain()
 
 
-def run_broker(config: BrokerConfig) -> int:
+def run_broker(config: BrokerConfig, levels: Levels) -> int:
     """Run until a signal stops it; the exit code."""
     log = logger("broker")
     for warning in config.warnings:
@@ -161,7 +166,7 @@ def run_broker(config: BrokerConfig) -> int:
     log.info("starting", version=penstock.__version__, broker_id=config.broker_id, data=list(config.data_directories))
     raise_file_limit()
     os.umask(PRIVATE_UMASK)
-    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log)
+    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log, levels=levels)
     try:
         run_loop(broker)
     except (StartRefused, StoreInUse, StoreDamaged, StoreUnavailable, OSError) as reason:

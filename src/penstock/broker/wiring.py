@@ -33,7 +33,7 @@ from penstock.net.listener import Listener, ListenerLimits
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.groups import GroupSource
 from penstock.observe.http import ObserveServer
-from penstock.observe.log import Logger
+from penstock.observe.log import Levels, Logger
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
@@ -50,7 +50,9 @@ FOREVER_S = 1e9
 class Broker:
     """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock, chance: Chance, log: Logger) -> None:
+    def __init__(
+        self, config: BrokerConfig, *, clock: Clock, chance: Chance, log: Logger, levels: Levels | None = None
+    ) -> None:
         self._config = config
         self._throttles = ThrottleCounters()
         self._lag = LoopLag()
@@ -76,6 +78,7 @@ class Broker:
             chance=chance,
             threads=self._threads,
             log=log,
+            levels=levels or Levels(),
             quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),
             traffic=TopicTraffic(),
             storage_counters=StorageCounters(),

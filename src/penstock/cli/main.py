@@ -48,7 +48,7 @@ COMMANDS: dict[str, Entry] = {
     "broker": Entry(
         module="penstock.cli.serve",
         attribute="broker",
-        summary="Run a broker as a service: no greeting, JSON logs on stderr.",
+        summary="Run a broker as a service: no greeting, JSON logs off a terminal.",
     ),
     "topic": Entry(
         module="penstock.cli.topic",

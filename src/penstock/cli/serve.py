@@ -33,6 +33,13 @@ SetOption = Annotated[
 InsecureOption = Annotated[
     bool, typer.Option("--insecure-listen", help="Allow an address that other machines reach without authentication.")
 ]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error; the setting log.level."),
+]
+LogFormatOption = Annotated[
+    str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, text or json; the setting log.format.")
+]
 
 
 def up(
@@ -41,6 +48,8 @@ def up(
     config: ConfigOption = None,
     set_: SetOption = None,
     insecure_listen: InsecureOption = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Start a broker here, with its data in ./penstock-data.
 
@@ -50,6 +59,7 @@ def up(
     if where is None and config is None:
         where = DATA_DEFAULT
     arguments = broker_arguments(listen, where, config, set_, insecure_listen)
+    arguments += log_arguments(log_level, log_format)
     if where is not None:
         make_data_directory(Path(where))
     if listen is not None or config is None:
@@ -65,10 +75,12 @@ def broker(
     config: ConfigOption = None,
     set_: SetOption = None,
     insecure_listen: InsecureOption = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
 ) -> None:
-    """Run a broker as a service: no greeting, JSON logs on stderr."""
+    """Run a broker as a service: no greeting, JSON logs off a terminal."""
     arguments = broker_arguments(listen, data, config, set_, insecure_listen)
-    become_broker([*arguments, "--log-style", "json"])
+    become_broker([*arguments, *log_arguments(log_level, log_format)])
 
 
 def broker_arguments(
@@ -90,6 +102,12 @@ def broker_arguments(
     if insecure_listen:
         arguments.append("--insecure-listen")
     return arguments
+
+
+def log_arguments(level: str | None, log_format: str | None) -> list[str]:
+    """As settings, which are checked where all settings are."""
+    given = {"log.level": level, "log.format": log_format}
+    return [part for name, value in given.items() if value is not None for part in ("--set", f"{name}={value}")]
 
 
 def make_data_directory(data: Path) -> None:

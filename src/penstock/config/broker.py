@@ -49,6 +49,21 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     background_threads: int = key(
         "background.threads", 2, Kind.INT, minimum=1, doc="Threads for disk work that must not hold up the event loop."
     )
+    log_level: str = key(
+        "log.level",
+        "info",
+        Kind.STRING,
+        choices=("debug", "info", "warning", "error"),
+        doc="From which level on events are logged. Kafka's ConfigCommand changes it while the broker runs "
+        "(broker-loggers), for all parts or for one.",
+    )
+    log_format: str = key(
+        "log.format",
+        "auto",
+        Kind.STRING,
+        choices=("auto", "text", "json"),
+        doc="How events are logged: text for a person, JSON lines for a program; auto is text on a terminal.",
+    )
     telemetry_max_bytes: int = key(
         "telemetry.max.bytes",
         1024 * 1024,

@@ -20,16 +20,74 @@ if TYPE_CHECKING:
     from structlog.typing import Processor
 
 LEVELS = ("debug", "info", "warning", "error")
+LEVEL_NUMBERS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""The levels by the names that Kafka's tools give them."""
+ROOT = "root"
+PARTS = (
+    "asyncio",
+    "broker",
+    "deletions",
+    "groups",
+    "maintenance",
+    "moving",
+    "observe",
+    "runtime",
+    "storage",
+    "transactions",
+)
+"""The loggers: whose lines carry which `part`."""
+METHOD_NUMBERS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 FIELD_CHARACTERS_MAX = 4_096
 """A longer value is cut: a client must not be able to fill the disk with one request's text."""
 
 
-class LogStyle(StrEnum):
-    """Who reads it. AUTO is CONSOLE on a terminal and JSON elsewhere."""
+class LogFormat(StrEnum):
+    """Who reads it: a person or a program. AUTO is TEXT on a terminal and JSON elsewhere."""
 
     AUTO = "auto"
+    TEXT = "text"
     JSON = "json"
-    CONSOLE = "console"
+
+
+class Levels:
+    """From which level on events are logged: one for all, and others for single parts. They may change at any time."""
+
+    def __init__(self, level: str = "info") -> None:
+        if level not in LEVELS:
+            raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+        self._root = METHOD_NUMBERS[level]
+        # At INFO it only says which selector it uses.
+        self._own = {"asyncio": max(self._root, METHOD_NUMBERS["warning"])}
+
+    def number(self, part: str) -> int:
+        return self._own.get(part, self._root)
+
+    def names(self) -> dict[str, str]:
+        """The level of every logger, by the names that Kafka's tools use."""
+        names = {number: name for name, number in LEVEL_NUMBERS.items()}
+        return {ROOT: names[self._root]} | {part: names[self.number(part)] for part in PARTS}
+
+    def set(self, logger_name: str, level: str) -> None:
+        if logger_name == ROOT:
+            self._root = LEVEL_NUMBERS[level]
+        else:
+            self._own[logger_name] = LEVEL_NUMBERS[level]
+
+    def unset(self, part: str) -> None:
+        """Let a part follow the level of all."""
+        self._own.pop(part, None)
+
+    def drop_lower(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """The first processor of an event."""
+        import structlog
+
+        if METHOD_NUMBERS.get(method, 0) < self.number(event.get("part", ROOT)):
+            raise structlog.DropEvent
+        return event
+
+    def passes(self, record: logging.LogRecord) -> bool:
+        """The same for a line of the standard library's logging, whose loggers are parts by their first name."""
+        return record.levelno >= self.number(record.name.partition(".")[0])
 
 
 class Logger(Protocol):
@@ -50,24 +108,26 @@ def logger(part: str, **fields: Any) -> Logger:
     return cast("Logger", structlog.get_logger(part=part, **fields))
 
 
-def configure(*, level: str = "info", style: LogStyle = LogStyle.AUTO, stream: TextIO | None = None) -> None:
-    """Set up both structlog and the standard library's logging for this process; call it once, at start."""
+def configure(*, level: str = "info", log_format: LogFormat = LogFormat.AUTO, stream: TextIO | None = None) -> Levels:
+    """Set up both structlog and the standard library's logging for this process; call it once, at start.
+
+    What it returns changes the levels while the process runs.
+    """
     import structlog
 
     out = sys.stderr if stream is None else stream
-    if level not in LEVELS:
-        raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
-    number = logging.getLevelNamesMapping()[level.upper()]
-    colour = style is LogStyle.CONSOLE or (style is LogStyle.AUTO and out.isatty())
-    shared = _shared_processors(colour)
-    last = _renderer(colour, out)
+    levels = Levels(level)
+    text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and out.isatty())
+    shared = _shared_processors(text)
+    last = _renderer(text, out)
     structlog.configure(
-        processors=[*shared, *last],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        processors=[levels.drop_lower, *shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
+    handler.addFilter(levels.passes)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_name_of_record, *shared],
@@ -76,24 +136,23 @@ def configure(*, level: str = "info", style: LogStyle = LogStyle.AUTO, stream: T
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(number)
-    # It says at INFO which selector it uses; nobody asked.
-    logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
+    root.setLevel(logging.DEBUG)
+    return levels
 
 
-def _shared_processors(colour: bool) -> list[Processor]:
+def _shared_processors(text: bool) -> list[Processor]:
     import structlog
 
     clock = structlog.processors.TimeStamper(
-        fmt="%H:%M:%S.%f" if colour else "iso", utc=not colour, key="timestamp" if colour else "time"
+        fmt="%H:%M:%S.%f" if text else "iso", utc=not text, key="timestamp" if text else "time"
     )
     return [structlog.processors.add_log_level, clock, _bounded]
 
 
-def _renderer(colour: bool, out: TextIO) -> list[Processor]:
+def _renderer(text: bool, out: TextIO) -> list[Processor]:
     import structlog
 
-    if colour:
+    if text:
         colours = wants_colour(out, os.environ)
         return [_printable, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_traceback)]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=_plain)]

@@ -178,6 +178,38 @@ def broker_validated_only(run: Run) -> None:
         run.ask(f"{label}, all brokers", alter(steps(BROKER, "", (key, SET, value)), validate_only=True))
 
 
+def levels_of_loggers(run: Run) -> None:
+    """The root logger is the only one that two brokers have in common."""
+    me = str(run.target.broker_id)
+    cases: dict[str, dict[str, Any]] = {
+        "set": steps(BROKER_LOGGER, me, ("root", SET, "WARN")),
+        "set in small letters": steps(BROKER_LOGGER, me, ("root", SET, "warn")),
+        "set to nonsense": steps(BROKER_LOGGER, me, ("root", SET, "LOUD")),
+        "set to null": steps(BROKER_LOGGER, me, ("root", SET, None)),
+        "set an unknown logger": steps(BROKER_LOGGER, me, ("no.such.logger", SET, "INFO")),
+        "delete an unknown logger": steps(BROKER_LOGGER, me, ("no.such.logger", DELETE, None)),
+        "delete the root": steps(BROKER_LOGGER, me, ("root", DELETE, None)),
+        "append": steps(BROKER_LOGGER, me, ("root", APPEND, "INFO")),
+        "subtract": steps(BROKER_LOGGER, me, ("root", SUBTRACT, "INFO")),
+        "good and bad": steps(BROKER_LOGGER, me, ("root", SET, "DEBUG"), ("no.such.logger", SET, "INFO")),
+        "twice": steps(BROKER_LOGGER, me, ("root", SET, "ERROR"), ("root", SET, "INFO")),
+        "of another": steps(BROKER_LOGGER, "99", ("root", SET, "INFO")),
+        "of none": steps(BROKER_LOGGER, "", ("root", SET, "INFO")),
+        "of no number": steps(BROKER_LOGGER, "me", ("root", SET, "INFO")),
+        "no steps": steps(BROKER_LOGGER, me),
+    }
+    for label, case in cases.items():
+        run.ask(label, alter(case))
+        run.ask(f"after {label}", describe(of(BROKER_LOGGER, me, ["root"])), api="describe_configs", version=4)
+    run.ask("validated only", alter(steps(BROKER_LOGGER, me, ("root", SET, "TRACE")), validate_only=True))
+    run.ask("bad, validated only", alter(steps(BROKER_LOGGER, me, ("root", SET, "LOUD")), validate_only=True))
+    run.ask("after both", describe(of(BROKER_LOGGER, me, ["root"])), api="describe_configs", version=4)
+    run.ask("back", alter(steps(BROKER_LOGGER, me, ("root", SET, "INFO"))))
+    loggers = describe(of(BROKER_LOGGER, me, ["root"]), synonyms=True, documentation=True)
+    run.ask("with all there is", loggers, api="describe_configs", version=4)
+    run.ask("an unknown key", describe(of(BROKER_LOGGER, me, ["no.such.logger"])), api="describe_configs", version=4)
+
+
 SCENARIOS = (
     *scenarios(
         "configs_change",
@@ -197,6 +229,7 @@ SCENARIOS = (
             good_beside_bad,
             no_steps,
             broker_validated_only,
+            levels_of_loggers,
         ),
     ),
 )

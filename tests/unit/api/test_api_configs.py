@@ -191,7 +191,9 @@ def test_replacing_all_settings_drops_the_rest(tmp_path: Path, version: int) -> 
         ),
         (step(GROUP, ""), InvalidRequest, "Default group resources are not allowed."),
         (step(METRICS, "m", ("nope", Step.SET, "1")), InvalidRequest, "Unknown client metrics configuration: nope"),
-        (step(LOGGER, "1", ("root", Step.SET, "DEBUG")), InvalidRequest, "Unknown resource type 8"),
+        (step(LOGGER, "1", ("root", Step.SET, "LOUD")), InvalidConfig, "Valid log levels are DEBUG, ERROR, FATAL"),
+        (step(LOGGER, "1", ("nope", Step.SET, "INFO")), InvalidConfig, "Logger nope does not exist!"),
+        (step(LOGGER, "2", ("root", Step.SET, "INFO")), InvalidRequest, "Unexpected node id. Expected 1"),
         (step(BROKER, "1", ("node.id", Step.SET, "3")), InvalidRequest, "dynamically: [node.id]"),
     ],
 )

@@ -1,13 +1,16 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from penstock.observe.log import FIELD_CHARACTERS_MAX, LogStyle, configure, logger
+import penstock
+from penstock.observe.log import FIELD_CHARACTERS_MAX, PARTS, LogFormat, configure, logger
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_an_event_is_one_json_line_with_its_fields(out: io.StringIO) -> None:
-    configure(style=LogStyle.JSON, stream=out)
+    configure(log_format=LogFormat.JSON, stream=out)
 
     logger("storage").warning("log_directory_offline", directory="/d", partitions=frozenset({"b-0", "a-1"}))
 
@@ -42,7 +45,7 @@ def test_an_event_is_one_json_line_with_its_fields(out: io.StringIO) -> None:
 
 
 def test_events_below_the_level_are_dropped(out: io.StringIO) -> None:
-    configure(style=LogStyle.JSON, level="warning", stream=out)
+    configure(log_format=LogFormat.JSON, level="warning", stream=out)
 
     logger("net").info("connected")
     logging.getLogger("library").info("chatter")
@@ -50,8 +53,34 @@ def test_events_below_the_level_are_dropped(out: io.StringIO) -> None:
     assert lines(out) == []
 
 
+def test_a_level_changes_while_the_process_runs_for_all_or_for_one_part(out: io.StringIO) -> None:
+    levels = configure(log_format=LogFormat.JSON, stream=out)
+    storage, groups = logger("broker").bind(part="storage"), logger("broker").bind(part="groups")
+
+    storage.debug("not yet")
+    levels.set("storage", "DEBUG")
+    storage.debug("one part")
+    groups.debug("not this one")
+    levels.set("root", "ERROR")
+    groups.warning("too low for all")
+    levels.unset("storage")
+    storage.debug("as all again")
+    groups.error("high enough")
+
+    assert [line["event"] for line in lines(out)] == ["one part", "high enough"]
+    assert (levels.names()["root"], levels.names()["storage"]) == ("ERROR", "ERROR")
+
+
+def test_every_part_that_logs_is_a_logger_whose_level_can_be_set() -> None:
+    sources = "".join(path.read_text() for path in Path(penstock.__file__).parent.rglob("*.py"))
+
+    parts = {*re.findall(r'bind\(part="(\w+)"', sources), *re.findall(r'logger\("(\w+)"\)', sources), "asyncio"}
+
+    assert parts == set(PARTS)
+
+
 def test_the_standard_library_comes_out_in_the_same_form(out: io.StringIO) -> None:
-    configure(style=LogStyle.JSON, stream=out)
+    configure(log_format=LogFormat.JSON, stream=out)
 
     logging.getLogger("library").error("it %s", "broke")
 
@@ -61,7 +90,7 @@ def test_the_standard_library_comes_out_in_the_same_form(out: io.StringIO) -> No
 
 
 def test_a_failure_keeps_its_traceback_in_one_line(out: io.StringIO) -> None:
-    configure(style=LogStyle.JSON, stream=out)
+    configure(log_format=LogFormat.JSON, stream=out)
 
     try:
         raise KeyError("lost")
@@ -73,7 +102,7 @@ def test_a_failure_keeps_its_traceback_in_one_line(out: io.StringIO) -> None:
 
 
 def test_long_text_is_cut(out: io.StringIO) -> None:
-    configure(style=LogStyle.JSON, stream=out)
+    configure(log_format=LogFormat.JSON, stream=out)
 
     logger("api").info("odd_client", client_id="x" * 100_000)
 
@@ -83,7 +112,7 @@ def test_long_text_is_cut(out: io.StringIO) -> None:
 
 
 def test_a_person_gets_text_and_not_json(out: io.StringIO) -> None:
-    configure(style=LogStyle.CONSOLE, stream=out)
+    configure(log_format=LogFormat.TEXT, stream=out)
 
     logger("broker").info("ready", port=9092)
 
@@ -98,7 +127,7 @@ def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
 
 
 def test_names_that_clients_choose_do_not_steer_the_terminal(out: io.StringIO) -> None:
-    configure(style=LogStyle.CONSOLE, stream=out)
+    configure(log_format=LogFormat.TEXT, stream=out)
 
     logger("group").warning("member_left", group="\x1b[2J\x9b", member=("a\x1b",))
     try:
