@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from penstock.api.admin_log import AdminLog
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.cluster.live_config import LiveConfig
@@ -50,8 +51,9 @@ Found = TopicState | str | bytes
 class Cluster:
     """Answers from the metadata image; makes missing topics where both sides allow it."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+    def __init__(self, *, controller: Controller, config: LiveConfig, changes: AdminLog) -> None:
         self._controller = controller
+        self._changes = changes
         self._image = controller.image
         self._config = config
 
@@ -85,7 +87,11 @@ class Cluster:
         if wanted:
             # Where it fails, whoever asked learns that the topic is not there, and asks again.
             with suppress(BrokerError):
-                await self._controller.create_topics(wanted)
+                made = [each for each in await self._controller.create_topics(wanted) if isinstance(each, TopicState)]
+                lines = [
+                    ("topic_auto_created", {"topic": each.name, "partitions": len(each.partitions)}) for each in made
+                ]
+                self._changes.write(context, lines)
         return self._by_name(context, request, names)
 
     def _by_name(self, context: RequestContext, request: gen.Request, names: Iterable[str]) -> gen.Response:

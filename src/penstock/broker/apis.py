@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.api.absent import Absent
+from penstock.api.admin_log import AdminLog
 from penstock.api.cluster import Cluster
 from penstock.api.configs import Configs
 from penstock.api.consumer_groups import ConsumerGroups
@@ -40,8 +41,9 @@ def every_api(parts: Parts) -> tuple[Api, ...]:
         coordinators=parts.transactions,
         enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,
     )
-    families = (*of_records(parts, vouching), *of_the_cluster(parts), *of_coordinators(parts, vouching))
-    return tuple(api for family in families for api in family.apis())
+    changes = AdminLog(parts.ground.log.bind(part="admin"), is_managed=parts.groups.is_managed)
+    families = (*of_records(parts, vouching), *of_the_cluster(parts, changes), *of_coordinators(parts, vouching))
+    return tuple(changes.logged(api) for family in families for api in family.apis())
 
 
 def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
@@ -64,10 +66,10 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
     )
 
 
-def of_the_cluster(parts: Parts) -> tuple[Family, ...]:
+def of_the_cluster(parts: Parts, changes: AdminLog) -> tuple[Family, ...]:
     controller, live = parts.controller, parts.ground.live
     return (
-        Cluster(controller=controller, config=live),
+        Cluster(controller=controller, config=live, changes=changes),
         Topics(controller=controller, config=live),
         TopicsDescribe(controller=controller, config=live),
         TopicsReplicas(controller=controller),

@@ -24,10 +24,12 @@ LEVEL_NUMBERS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "
 """The levels by the names that Kafka's tools give them."""
 ROOT = "root"
 PARTS = (
+    "admin",
     "asyncio",
     "broker",
     "deletions",
     "groups",
+    "log",
     "maintenance",
     "moving",
     "observe",
@@ -108,14 +110,16 @@ def logger(part: str, **fields: Any) -> Logger:
     return cast("Logger", structlog.get_logger(part=part, **fields))
 
 
-def configure(*, level: str = "info", log_format: LogFormat = LogFormat.AUTO, stream: TextIO | None = None) -> Levels:
+def configure(
+    *, level: str = "info", log_format: LogFormat = LogFormat.AUTO, stream: TextIO | io.TextIOBase | None = None
+) -> Levels:
     """Set up both structlog and the standard library's logging for this process; call it once, at start.
 
     What it returns changes the levels while the process runs.
     """
     import structlog
 
-    out = sys.stderr if stream is None else stream
+    out = sys.stderr if stream is None else cast("TextIO", stream)
     levels = Levels(level)
     text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and out.isatty())
     shared = _shared_processors(text)

@@ -10,7 +10,8 @@ from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import CommitOffsets, GroupCommand
-from penstock.core.group.events import OffsetStaged, TxnOffsetsDecided
+from penstock.core.group.consumer_events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
+from penstock.core.group.events import ClassicGroupSaved, OffsetStaged, TxnOffsetsDecided
 from penstock.core.group.shard import GroupShard
 from penstock.core.step import Event, JobDone, Step, Ticket
 from penstock.model.batch import TRANSACTIONAL_FLAG
@@ -116,6 +117,12 @@ class GroupCoordinator(Coordinator[GroupShard]):
     def apply(self, event: Event) -> None:
         self._shard.apply(event)
 
+    def carry_out(self, step: Step) -> None:
+        super().carry_out(step)
+        if not self._refusing:
+            for event in step.events:
+                log_rebalance(self._log, event)
+
     def encode(self, event: Event) -> tuple[bytes, bytes | None]:
         return encode_event(event)  # type: ignore[arg-type]
 
@@ -154,3 +161,23 @@ class GroupCoordinator(Coordinator[GroupShard]):
         steps = commits[:taken]
         del commits[:taken]
         self.write(builder, steps, now_ms)
+
+
+def log_rebalance(log: Logger, event: Event) -> None:
+    """One line when a group has a new assignment, or no members any more."""
+    match event:
+        case ClassicGroupSaved(members=(), generation=generation):
+            if generation:
+                log.info("group_empty", group=event.group, generation=generation)
+        case ClassicGroupSaved():
+            log.info(
+                "group_rebalanced",
+                group=event.group,
+                generation=event.generation,
+                members=len(event.members),
+                assignor=event.protocol,
+            )
+        case ConsumerTargetAssignmentMetadata(value=AssignmentEpoch() as target):
+            log.info("group_rebalanced", group=event.group, epoch=target.epoch)
+        case _:
+            pass

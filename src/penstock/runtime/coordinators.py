@@ -9,6 +9,7 @@ from penstock.core.controller.image import ImageDelta, MetadataImage
 from penstock.core.controller.records import NO_CONFIGS
 from penstock.core.group.shard import GroupShard
 from penstock.model.clock import Chance, Clock
+from penstock.model.errors import BrokerError
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.observe.log import Logger
 from penstock.runtime.coordinator import GroupCoordinator
@@ -50,6 +51,13 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         )
         self._chance = chance
         self._topics = ImageTopics(image)
+
+    def is_managed(self, group: str) -> bool:
+        """Whether a group has or had members. False where its coordinator is not here or still loads."""
+        try:
+            return self.of(group).shard().is_managed(group)
+        except BrokerError:
+            return False
 
     def make(self, partition: int, host: PartitionHost) -> GroupCoordinator:
         return GroupCoordinator(

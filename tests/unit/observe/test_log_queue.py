@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from penstock.observe.log import LogStyle, configure, logger
+from penstock.observe.log import LogFormat, configure, logger
 from penstock.observe.log_queue import QUEUE_BYTES_MAX, QueuedStream
 
 PATIENCE_S = 60.0
@@ -32,7 +32,7 @@ def _configuration() -> Iterator[None]:
 def test_lines_arrive_in_order_and_the_last_ones_before_the_end() -> None:
     out = io.StringIO()
     stream = QueuedStream(out)
-    configure(style=LogStyle.JSON, stream=stream)
+    configure(log_format=LogFormat.JSON, stream=stream)
 
     for number in range(100):
         logger("test").info("counted", number=number)
@@ -51,7 +51,7 @@ def test_a_stalled_reader_stops_nobody_and_learns_what_it_missed() -> None:
 
     with os.fdopen(write_end, "w") as out:
         stream = QueuedStream(out)
-        configure(style=LogStyle.JSON, stream=stream)
+        configure(log_format=LogFormat.JSON, stream=stream)
         filler = "x" * 4000
         logged = 2 * QUEUE_BYTES_MAX // len(filler)
         for _ in range(logged):
@@ -73,7 +73,7 @@ def test_a_reader_that_left_stops_nobody() -> None:
     os.close(read_end)
     with os.fdopen(write_end, "w") as out:
         stream = QueuedStream(out)
-        configure(style=LogStyle.JSON, stream=stream)
+        configure(log_format=LogFormat.JSON, stream=stream)
 
         logger("test").info("unheard")
         stream.drain(PATIENCE_S)

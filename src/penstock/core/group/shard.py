@@ -304,6 +304,10 @@ class GroupShard:
             raise GroupIdNotFound(f"Group {group} is not a consumer group.")
         return found.describe()
 
+    def is_managed(self, group: str) -> bool:
+        """Whether a group has or had members, as opposed to one that only stores offsets."""
+        return self._groups.get(group) is not None
+
     def members_by_group(self) -> Iterator[tuple[str, int]]:
         """How many members each group has."""
         for name, group in self._groups.items():

@@ -1,0 +1,261 @@
+"""Administrative changes in the broker's log: who did what, one line for each thing that changed.
+
+The lines are made from a request and its response, when the response is ready: an API in `CHANGES` logs what it has
+changed and nothing else, whatever its handler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
+from inspect import iscoroutine
+from itertools import islice
+from typing import Any, TypeVar
+
+from penstock.api.registry import Api, RequestContext
+from penstock.config.broker import BROKER_KEYS
+from penstock.core.controller.configs import ResourceType, Step
+from penstock.net.reply import Pending
+from penstock.observe.log import Logger
+
+LINES_PER_REQUEST_MAX = 100
+"""Of one request; a last line counts the rest."""
+ITEMS_PER_LINE_MAX = 20
+NO_GENERATION = -1
+HIDDEN = "[hidden]"
+OFFSET_COMMIT = 8
+
+Line = tuple[str, dict[str, Any]]
+"""An event and its fields."""
+Changes = Callable[[Any, Any], Iterator[Line]]
+"""What a request and its response say was changed."""
+T = TypeVar("T")
+
+
+class AdminLog:
+    """Writes the lines, with who asked: user, client id and address."""
+
+    def __init__(self, log: Logger, *, is_managed: Callable[[str], bool]) -> None:
+        self._log = log
+        self._is_managed = is_managed
+
+    def logged(self, api: Api) -> Api:
+        """The same API, whose changes are logged if it makes any."""
+        if api.key == OFFSET_COMMIT:
+            return replace(api, handle=self._of_commits(api))
+        changes = CHANGES.get(api.key)
+        if changes is None:
+            return api
+
+        def handle(context: RequestContext, request: Any) -> Any:
+            return self._when_answered(context, request, api.handle(context, request), changes)
+
+        return replace(api, handle=handle)
+
+    def write(self, context: RequestContext, lines: Iterable[Line]) -> None:
+        who = {"user": context.user, "client_id": context.client_id, "peer": context.connection.peer}
+        left = iter(lines)
+        for event, fields in islice(left, LINES_PER_REQUEST_MAX):
+            self._log.info(event, **fields, **who)
+        if more := sum(1 for _ in left):
+            self._log.info("more_of_the_same_request", lines=more, **who)
+
+    def _of_commits(self, api: Api) -> Callable[[RequestContext, Any], Any]:
+        """Members commit all the time; a commit from outside of a group that has had members is an operator's."""
+        handler, is_managed = api.handle, self._is_managed
+
+        def handle(context: RequestContext, request: Any) -> Any:
+            if request.generation > NO_GENERATION or request.member_id or not is_managed(request.group):
+                return handler(context, request)
+            return self._when_answered(context, request, handler(context, request), offsets_set)
+
+        return handle
+
+    def _when_answered(self, context: RequestContext, request: Any, answer: Any, changes: Changes) -> Any:
+        def take(response: T) -> T:
+            if response is not None:
+                self.write(context, changes(request, response))
+            return response
+
+        if iscoroutine(answer):
+            return self._awaited(answer, context, request, changes)
+        if type(answer) is not Pending:
+            return take(answer)
+        # What was asked is done also for a client that disconnects meanwhile.
+        logged = Pending()
+        answer.deliver_to(lambda response: logged.resolve(take(response)))
+        return logged
+
+    async def _awaited(
+        self, answer: Coroutine[Any, Any, Any], context: RequestContext, request: Any, changes: Changes
+    ) -> Any:
+        return self._when_answered(context, request, await answer, changes)
+
+
+def first(items: Iterable[T]) -> list[T | str]:
+    """As many as go on a line."""
+    left = iter(items)
+    shown: list[T | str] = list(islice(left, ITEMS_PER_LINE_MAX))
+    more = sum(1 for _ in left)
+    return [*shown, f"and {more} more"] if more else shown
+
+
+def topics_created(request: Any, response: Any) -> Iterator[Line]:
+    given = {topic.name: {config.name: config.value for config in topic.configs} for topic in request.topics}
+    for topic in response.topics:
+        if not topic.error_code and not request.validate_only:
+            yield (
+                "topic_created",
+                {
+                    "topic": topic.name,
+                    "partitions": topic.num_partitions,
+                    "replication_factor": topic.replication_factor,
+                    "configs": given.get(topic.name, {}),
+                },
+            )
+
+
+def topics_deleted(request: Any, response: Any) -> Iterator[Line]:
+    for topic in response.responses:
+        if not topic.error_code:
+            yield "topic_deleted", {"topic": topic.name}
+
+
+def topics_grown(request: Any, response: Any) -> Iterator[Line]:
+    counts = {topic.name: topic.count for topic in request.topics}
+    for topic in response.results:
+        if not topic.error_code and not request.validate_only:
+            yield "topic_grown", {"topic": topic.name, "partitions": counts[topic.name]}
+
+
+def records_deleted(request: Any, response: Any) -> Iterator[Line]:
+    for topic in response.topics:
+        starts = [f"{each.partition_index}:{each.low_watermark}" for each in topic.partitions if not each.error_code]
+        if starts:
+            yield "records_deleted", {"topic": topic.name, "log_starts": first(starts)}
+
+
+def configs_replaced(request: Any, response: Any) -> Iterator[Line]:
+    failed = failed_resources(response)
+    for resource in request.resources:
+        if (resource.resource_type, resource.resource_name) not in failed and not request.validate_only:
+            values = {config.name: shown_value(config.name, config.value) for config in resource.configs}
+            yield "configs_replaced", {**named(resource), "configs": values}
+
+
+def configs_changed(request: Any, response: Any) -> Iterator[Line]:
+    failed = failed_resources(response)
+    for resource in request.resources:
+        changed = (resource.resource_type, resource.resource_name) not in failed and not request.validate_only
+        if changed and resource.configs:
+            steps = [
+                f"{Step(config.config_operation).name.lower()} {config.name}"
+                + ("" if config.value is None else f"={shown_value(config.name, config.value)}")
+                for config in resource.configs
+            ]
+            yield "configs_changed", {**named(resource), "changes": first(steps)}
+
+
+def failed_resources(response: Any) -> set[tuple[int, str]]:
+    return {(each.resource_type, each.resource_name) for each in response.responses if each.error_code}
+
+
+def named(resource: Any) -> Mapping[str, str]:
+    return {"kind": ResourceType(resource.resource_type).name.lower(), "name": resource.resource_name}
+
+
+def shown_value(name: str, value: str | None) -> str | None:
+    declared = BROKER_KEYS.get(name)
+    return HIDDEN if declared is not None and declared.sensitive else value
+
+
+def quotas_changed(request: Any, response: Any) -> Iterator[Line]:
+    for wanted, outcome in zip(request.entries, response.entries, strict=True):
+        if not outcome.error_code and not request.validate_only:
+            entity = {part.entity_type: part.entity_name for part in wanted.entity}
+            limits = {op.key: None if op.remove else op.value for op in wanted.ops}
+            yield "quota_changed", {"entity": entity, "limits": limits}
+
+
+def groups_deleted(request: Any, response: Any) -> Iterator[Line]:
+    for group in response.results:
+        if not group.error_code:
+            yield "group_deleted", {"group": group.group_id}
+
+
+def offsets_deleted(request: Any, response: Any) -> Iterator[Line]:
+    places = [
+        f"{topic.name}-{each.partition_index}"
+        for topic in response.topics
+        for each in topic.partitions
+        if not each.error_code
+    ]
+    if places and not response.error_code:
+        yield "group_offsets_deleted", {"group": request.group_id, "partitions": first(places)}
+
+
+def offsets_set(request: Any, response: Any) -> Iterator[Line]:
+    failed = {(topic[0], topic[1], index) for topic in response.topics for index, code in topic[2] if code}
+    offsets = [
+        f"{name or topic_id.hex()}-{index}:{offset}"
+        for name, topic_id, partitions in request.topics
+        for index, offset, *_ in partitions
+        if (name, topic_id, index) not in failed
+    ]
+    if offsets:
+        yield "group_offsets_set", {"group": request.group, "offsets": first(offsets)}
+
+
+def members_removed(request: Any, response: Any) -> Iterator[Line]:
+    """An operator names static members; a member that leaves names itself."""
+    removed = [each.group_instance_id for each in response.members if not each.member_id and not each.error_code]
+    if removed and not response.error_code:
+        yield "group_members_removed", {"group": request.group_id, "instances": first(removed)}
+
+
+def markers_written(request: Any, response: Any) -> Iterator[Line]:
+    for marker, result in zip(request.markers, response.markers, strict=True):
+        places = [
+            f"{topic.name}-{each.partition_index}"
+            for topic in result.topics
+            for each in topic.partitions
+            if not each.error_code
+        ]
+        if places:
+            outcome = "txn_committed_by_operator" if marker.transaction_result else "txn_aborted_by_operator"
+            yield outcome, {"producer_id": marker.producer_id, "partitions": first(places)}
+
+
+def replicas_moved(request: Any, response: Any) -> Iterator[Line]:
+    failed = {
+        (topic.topic_name, each.partition_index)
+        for topic in response.results
+        for each in topic.partitions
+        if each.error_code
+    }
+    for directory in request.dirs:
+        places = [
+            f"{topic.name}-{index}"
+            for topic in directory.topics
+            for index in topic.partitions
+            if (topic.name, index) not in failed
+        ]
+        if places:
+            yield "replica_move_started", {"to": directory.path, "partitions": first(places)}
+
+
+CHANGES: Mapping[int, Changes] = {
+    13: members_removed,
+    19: topics_created,
+    20: topics_deleted,
+    21: records_deleted,
+    27: markers_written,
+    33: configs_replaced,
+    34: replicas_moved,
+    37: topics_grown,
+    42: groups_deleted,
+    44: configs_changed,
+    47: offsets_deleted,
+    49: quotas_changed,
+}
+"""What each API that changes something logs, by its key; OffsetCommit aside, which is for members first."""
