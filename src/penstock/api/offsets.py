@@ -79,7 +79,7 @@ class Offsets:
     def _one(
         self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
     ) -> ListOffsetsPartitionResponse:
-        index, timestamp = item.partition_index, item.timestamp
+        index, timestamp, budget = item.partition_index, item.timestamp, self._hosts.decompression
         try:
             if timestamp < LATEST and version < VERSION_SINCE.get(timestamp, 1 if timestamp == EARLIEST else 1 << 15):
                 raise UnsupportedVersion
@@ -101,10 +101,11 @@ class Offsets:
                 known = host.log.epochs.epoch_at(state.log_start)
                 answer.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
-                searches.append((answer, host, readable, host.log.view().max_timestamp))
+                view = host.log.view()
+                searches.append((answer, host, readable, lambda: view.max_timestamp(budget)))
             elif timestamp >= 0:
                 view = host.log.view()
-                searches.append((answer, host, readable, lambda: view.offset_for_time(timestamp)))
+                searches.append((answer, host, readable, lambda: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
             return failed(index, error)
         return answer

@@ -196,20 +196,19 @@ def batch_row(batch: Batch) -> dict[str, Any]:
 def record_rows(path: Path, batch: Batch) -> Iterator[dict[str, Any]]:
     from penstock.cli.formats import json_bytes
     from penstock.cli.segment_file import UNREADABLE, Bad
-    from penstock.wire.records import decode_records
+    from penstock.wire.records import iter_records
 
     try:
-        found = decode_records(batch.data)
+        for record in iter_records(batch.data):
+            yield {
+                "offset": record.offset,
+                "timestamp": record.timestamp_ms,
+                **json_bytes("key", record.key),
+                **json_bytes("value", record.value),
+                "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
+            }
     except UNREADABLE as error:
         raise Bad(path, batch.position, f"the records at offset {batch.header.base_offset}: {error}") from error
-    for record in found:
-        yield {
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms,
-            **json_bytes("key", record.key),
-            **json_bytes("value", record.value),
-            "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
-        }
 
 
 def row_text(row: dict[str, Any]) -> str:

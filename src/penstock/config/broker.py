@@ -64,6 +64,14 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         choices=("auto", "text", "json"),
         doc="How events are logged: text for a person, JSON lines for a program; auto is text on a terminal.",
     )
+    decompression_max_bytes: int = key(
+        "decompression.max.bytes",
+        256 * 1024 * 1024,
+        Kind.LONG,
+        minimum=1024 * 1024,
+        doc="Bytes of decompressed records that all requests may hold at once: to validate compressed batches off the "
+        "event loop, and to find offsets by time. Work that needs more waits.",
+    )
     telemetry_max_bytes: int = key(
         "telemetry.max.bytes",
         1024 * 1024,

@@ -35,6 +35,7 @@ from penstock.storage.log import Log
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogView
 from penstock.storage.walk import BadBatch
+from penstock.wire.decompression_budget import DecompressionBudget
 
 Settings = tuple[TopicConfig, IntakeRules]
 
@@ -57,6 +58,7 @@ class Hosts:
         "_threads",
         "_topics",
         "_wakes",
+        "decompression",
     )
 
     def __init__(
@@ -81,6 +83,8 @@ class Hosts:
         self._wakes = wakes
         self._flushes = flushes
         self._threads = threads
+        self.decompression = DecompressionBudget(config.decompression_max_bytes)
+        """What all requests may hold of decompressed records at once."""
         self._log = log
         self._live: dict[str, dict[int, PartitionHost]] = {}
         self._topics: dict[str, TopicState] = {}
@@ -172,6 +176,7 @@ class Hosts:
             wakes=self._wakes,
             flushes=self._flushes,
             threads=self._threads,
+            decompression=self.decompression,
         )
         host.snapshot_at = snapshot_at
         host.snapshot_ms = self._clock.now_ms()

@@ -8,7 +8,7 @@ Records are walked. Compressed ones are taken at their header's word, unless the
 them to be checked (`compressed.check`): opening them costs more than everything else that happens to a batch.
 """
 
-from array import array
+from collections.abc import Iterable, Iterator
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -41,8 +41,10 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.wire import compression
+from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.primitives import Buffer, Malformed
-from penstock.wire.record_loops import check, fill
+from penstock.wire.record_loops import check
+from penstock.wire.records import row_slices
 
 LENGTH_MIN = 14
 """What the oldest message format needs; a length below it is no length."""
@@ -56,6 +58,9 @@ HEAVY_BYTES = 64 * 1024
 LIGHT_RECORDS_BYTES_MAX = 1024 * 1024
 """What a batch may turn out to hold before its decompression leaves the event loop."""
 
+RECORDS_RATIO_USUAL = 8
+"""Most batches hold no more than this many times their compressed size."""
+
 RECORD_ERRORS_MAX = 1000
 """Faulty records named one by one in an answer."""
 
@@ -63,7 +68,9 @@ TIMESTAMP_MAX = 2**63 - 1
 ZSTD_FROM_VERSION = 7
 """The first Produce version whose consumers all know zstd."""
 
-FILL_COLUMNS = 10
+TIMES, KEY_SIZES = 2, 5
+"""Columns of `record_loops.Rows`."""
+
 NO_CODEC = -1
 CODECS = {
     "producer": NO_CODEC,
@@ -265,6 +272,23 @@ def screen(
     return batch, header
 
 
+def screen_within(
+    budget: DecompressionBudget, batch: memoryview, rules: IntakeRules, now_ms: int, tp: TopicPartition
+) -> tuple[memoryview, BatchHeader]:
+    """`screen` a client's batch off the loop, within the memory that all such work may take at once.
+
+    What a batch holds is not known beforehand, so that one with more than is usual is decompressed twice.
+    """
+    usual = min(max(LIGHT_RECORDS_BYTES_MAX, RECORDS_RATIO_USUAL * len(batch)), RECORDS_BYTES_MAX)
+    with budget.hold(usual):
+        try:
+            return screen(batch, rules, now_ms, tp, internal=False, records_bytes_max=usual)
+        except TooHeavy:
+            pass
+    with budget.hold(RECORDS_BYTES_MAX):
+        return screen(batch, rules, now_ms, tp, internal=False)
+
+
 def opened(batch: memoryview, codec: int, records_bytes_max: int, tp: TopicPartition) -> tuple[Buffer, int]:
     """A buffer with the records of a batch as they were before compression, and where in it they start."""
     if codec == compression.NONE:
@@ -313,10 +337,16 @@ def check_records(
         if greatest > TIMESTAMP_MAX and not rules.log_append_time:
             raise InvalidTimestamp(f"Timestamp {greatest} is more than a timestamp can be in topic partition {tp}")
     if dated or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
-        times = columns(body, start, header)[2]
-        stamps = [header.max_timestamp if dated else header.base_timestamp + delta for delta in times]
-        refuse_dates(header, stamps, rules, now_ms)
+        refuse_dates(header, stamps(body, start, header), rules, now_ms)
     return max(greatest, NO_TIMESTAMP)
+
+
+def stamps(body: Buffer, start: int, header: BatchHeader) -> Iterator[int]:
+    """The timestamp of each record."""
+    dated = header.attributes & LOG_APPEND_TIME_FLAG
+    for rows, columns in row_slices(body, start, header.record_count):
+        for delta in columns[TIMES][:rows]:
+            yield header.max_timestamp if dated else header.base_timestamp + delta
 
 
 def in_range(timestamp: int, rules: IntakeRules, now_ms: int) -> bool:
@@ -326,10 +356,12 @@ def in_range(timestamp: int, rules: IntakeRules, now_ms: int) -> bool:
     return now_ms - timestamp <= rules.before_max_ms and timestamp - now_ms <= rules.after_max_ms
 
 
-def refuse_dates(header: BatchHeader, stamps: list[int], rules: IntakeRules, now_ms: int) -> None:
+def refuse_dates(header: BatchHeader, dates: Iterable[int], rules: IntakeRules, now_ms: int) -> None:
     """Raise for the records whose dates the topic does not accept; return when there are none after all."""
     errors: list[tuple[int, str]] = []
-    for index, timestamp in enumerate(stamps):
+    for index, timestamp in enumerate(dates):
+        if len(errors) == RECORD_ERRORS_MAX:
+            break
         if not rules.log_append_time and timestamp != NO_TIMESTAMP:
             if not in_range(timestamp, rules, now_ms):
                 errors.append(
@@ -351,24 +383,23 @@ def refuse_dates(header: BatchHeader, stamps: list[int], rules: IntakeRules, now
         raise refusal(
             InvalidTimestamp,
             "One or more records have been rejected due to invalid timestamp",
-            errors[:RECORD_ERRORS_MAX],
+            errors,
         )
 
 
 def refuse_keyless(body: Buffer, start: int, header: BatchHeader, tp: TopicPartition) -> None:
     said = f"Compacted topic cannot accept message without key in topic partition {tp}"
-    errors = [(index, said) for index, size in enumerate(columns(body, start, header)[5]) if size < 0]
+    errors: list[tuple[int, str]] = []
+    count = first = 0
+    for rows, columns in row_slices(body, start, header.record_count):
+        keyless = [first + row for row, size in enumerate(columns[KEY_SIZES][:rows]) if size < 0]
+        errors += ((index, said) for index in keyless[: RECORD_ERRORS_MAX - len(errors)])
+        count += len(keyless)
+        first += rows
     shown = ", ".join(f"RecordError(batchIndex={index}, message='{said}')" for index, _ in errors[:3])
     raise refusal(
         InvalidRecord,
-        f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
+        f"One or more records have been rejected due to {count} record errors in total, and only showing the "
         f"first three errors at most: [{shown}]",
-        errors[:RECORD_ERRORS_MAX],
+        errors,
     )
-
-
-def columns(body: Buffer, start: int, header: BatchHeader) -> list["array[int]"]:
-    """Where the parts of each record are; only for batches that are about to be refused."""
-    made = [array("q", bytes(8 * header.record_count)) for _ in range(FILL_COLUMNS)]
-    fill(body, start, len(body), header.record_count, 0, made)
-    return made

@@ -38,6 +38,7 @@ from penstock.runtime.intake import (
     TooHeavy,
     one_batch,
     screen,
+    screen_within,
 )
 from penstock.runtime.outcomes import Appended
 from penstock.runtime.served_partition import ServedPartition
@@ -159,10 +160,10 @@ class PartitionHost(ServedPartition):
         return self._store(sound, header, now_ms, vouch=vouch)
 
     async def _append_later(self, copied: memoryview, now_ms: int, vouch: Vouch | None) -> Appended:
-        rules, tp = self._rules, self.tp
+        rules, tp, budget = self._rules, self.tp, self._decompression
         try:
             sound, header = await get_running_loop().run_in_executor(
-                self._threads, lambda: screen(copied, rules, now_ms, tp, internal=False)
+                self._threads, lambda: screen_within(budget, copied, rules, now_ms, tp)
             )
         except BrokerError as error:
             raise self._placed(error)

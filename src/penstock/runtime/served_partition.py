@@ -26,6 +26,7 @@ from penstock.storage.flush import FlushJob
 from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
+from penstock.wire.decompression_budget import DecompressionBudget
 
 FLUSH_NEVER = 2**63
 
@@ -46,6 +47,7 @@ class ServedPartition:
         "_awaiting_commit",
         "_awaiting_disk",
         "_bytes_unseen",
+        "_decompression",
         "_flush_at",
         "_flushes",
         "_group",
@@ -80,6 +82,7 @@ class ServedPartition:
         wakes: Wakes,
         flushes: GroupCommit,
         threads: Executor,
+        decompression: DecompressionBudget,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
@@ -99,6 +102,7 @@ class ServedPartition:
         self._wakes = wakes
         self._flushes = flushes
         self._threads = threads
+        self._decompression = decompression
         self._watchers: dict[Watcher, None] = {}
         self._stirred = False
         self._awaiting_commit = Awaited()

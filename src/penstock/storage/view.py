@@ -1,17 +1,20 @@
 """A log as it was at one moment, for reading off the loop: by time, for replay, for the scrubber."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.model.batch import BatchHeader
+from penstock.model.batch import HEADER_BYTES, BatchHeader
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
 from penstock.storage.offset_index import OffsetIndexFile
 from penstock.storage.segment import NO_TIMESTAMP, UNREAD_TIMESTAMP, Segment, read_last_time
 from penstock.storage.walk import BatchAt, walk
-from penstock.wire.records import decode_records
+from penstock.wire.compression import stream_bytes
+from penstock.wire.decompression_budget import DecompressionBudget
+from penstock.wire.records import first_record
 
 
 class TimedOffset(NamedTuple):
@@ -85,7 +88,7 @@ class LogView:
     def batches(self, from_offset: int) -> Iterator[BatchHeader]:
         return (batch.header for batch in self.walk_from(from_offset, bodies=False))
 
-    def offset_for_time(self, timestamp: int) -> TimedOffset | None:
+    def offset_for_time(self, timestamp: int, budget: DecompressionBudget | None = None) -> TimedOffset | None:
         """The first record, in order of offset, whose time is at or after `timestamp`."""
         for segment in self.segments:
             if self.newest(segment)[0] < timestamp:
@@ -96,12 +99,12 @@ class LogView:
             start = self.floor(segment, max(self._time_floor(segment, timestamp), self.log_start))
             for batch in walk(file, start, segment.size, offset_min=segment.base, bodies=True):
                 if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= self.log_start:
-                    found = self._first_record(batch, timestamp)
+                    found = self._first_record(batch, timestamp, budget)
                     if found is not None:
                         return found
         return None
 
-    def max_timestamp(self) -> TimedOffset | None:
+    def max_timestamp(self, budget: DecompressionBudget | None = None) -> TimedOffset | None:
         """The record with the greatest timestamp, the first of several."""
         newest, holder, last_offset = NO_TIMESTAMP, None, 0
         for segment in self.segments:
@@ -115,7 +118,7 @@ class LogView:
                 found
                 for batch in self.walk_from(max(last_offset, self.log_start), bodies=True)
                 if batch.header.max_timestamp == newest
-                for found in (self._first_record(batch, newest),)
+                for found in (self._first_record(batch, newest, budget),)
                 if found is not None
             ),
             None,
@@ -134,9 +137,9 @@ class LogView:
             return segment.base
         return segment.base + time_index.TimeIndex.load(index.pread(index.size(), 0)).floor(timestamp)
 
-    def _first_record(self, batch: BatchAt, timestamp: int) -> TimedOffset | None:
-        header = batch.header
-        for record in decode_records(batch.data):
-            if record.timestamp_ms >= timestamp and record.offset >= self.log_start:
-                return TimedOffset(record.timestamp_ms, record.offset, header.leader_epoch)
-        return None
+    def _first_record(self, batch: BatchAt, timestamp: int, budget: DecompressionBudget | None) -> TimedOffset | None:
+        """The first record of a batch at or after a time; records are decompressed as far as it, and not kept."""
+        header, data = batch.header, batch.data
+        with budget.hold(stream_bytes(header.codec, data[HEADER_BYTES:])) if budget is not None else nullcontext():
+            found = first_record(data, header, timestamp, self.log_start)
+        return None if found is None else TimedOffset(*found, header.leader_epoch)

@@ -1,11 +1,12 @@
 """The protocol's four codecs, each behind the library that is fastest at it and imported when first needed.
 
 What comes out is bounded by the caller: decompression stops at the limit instead of filling memory, whatever the
-input claims about its size.
+input claims about its size. Where records are only searched, ``pieces`` gives them a little at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from struct import Struct
 
@@ -22,6 +23,10 @@ OUTPUT_BYTES_MAX = 1 << 30
 """No batch, whatever its limit, decompresses to more than this."""
 
 CHUNK_BYTES = 1 << 16
+"""Bytes decompressed at a time, and compressed ones shown to a library at a time."""
+
+LZ4_BLOCKS_BYTES = 2 * (4 << 20)
+"""What lz4 keeps while it streams: two blocks of the largest size."""
 
 ZSTD_WINDOW_BYTES_MAX = 1 << 27
 """What zstd's highest level needs; memory is touched only as far as there is output."""
@@ -59,19 +64,52 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     """What ``data`` holds; Malformed if it is not that, or would be more than ``limit_bytes``."""
     limit_bytes = min(limit_bytes, OUTPUT_BYTES_MAX)
+    # The library of lz4 is fastest when it may give all at once.
+    whole = codec == LZ4
+    parts = _lz4_pieces(data, limit_bytes, limit_bytes + 1) if whole else pieces(codec, data, limit_bytes)
+    first = next(parts, b"")
+    second = next(parts, None)
+    if second is None:
+        return first
+    out = bytearray(first)
+    out += second
+    for piece in parts:
+        out += piece
+    return out
+
+
+def pieces(codec: int, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    """What ``data`` holds, a little at a time; Malformed where it is not that or passes ``limit_bytes``.
+
+    The memory that this takes is ``stream_bytes``, whatever comes out altogether.
+    """
+    limit_bytes = min(limit_bytes, OUTPUT_BYTES_MAX)
     if codec == NONE:
         if len(data) > limit_bytes:
             raise _too_large(limit_bytes)
-        return data
+        return iter((data,))
     if codec == GZIP:
-        return _gzip_decompress(data, limit_bytes)
+        return _gzip_pieces(data, limit_bytes)
     if codec == SNAPPY:
-        return _snappy_decompress(data, limit_bytes)
+        return _snappy_pieces(data, limit_bytes)
     if codec == LZ4:
-        return _lz4_decompress(data, limit_bytes)
+        return _lz4_pieces(data, limit_bytes, CHUNK_BYTES)
     if codec == ZSTD:
-        return _zstd_decompress(data, limit_bytes)
+        return _zstd_pieces(data, limit_bytes)
     raise UnsupportedCompression(f"no codec has the number {codec}")
+
+
+def stream_bytes(codec: int, data: Buffer) -> int:
+    """About the memory that ``pieces`` takes: a codec's window, or its largest block."""
+    if codec == GZIP:
+        return 2 * CHUNK_BYTES
+    if codec == SNAPPY:
+        return max((_snappy_size(block) for block in _snappy_blocks(data)), default=0)
+    if codec == LZ4:
+        return LZ4_BLOCKS_BYTES
+    if codec == ZSTD:
+        return min(_zstd_window_bytes(data), ZSTD_WINDOW_BYTES_MAX)
+    return 0
 
 
 def _too_large(limit_bytes: int) -> Malformed:
@@ -89,30 +127,40 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _gzip_decompress(data: Buffer, limit_bytes: int) -> bytes:
+def _gzip_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
+    """Every member of a gzip file. The input is shown in parts, as the library copies what it could not use yet."""
     isal_zlib = import_module("isal.isal_zlib")
-    out: list[bytes] = []
-    total = 0
-    pending: Buffer = data
-    while pending:
-        # 16 + 15: a gzip header around a window of 32 KB.
-        stream = isal_zlib.decompressobj(wbits=31)
-        while not stream.eof:
-            try:
-                piece: bytes = stream.decompress(pending, min(CHUNK_BYTES, limit_bytes - total + 1))
-            except isal_zlib.error as error:
-                raise Malformed(f"gzip: {error}") from error
-            total += len(piece)
-            if total > limit_bytes:
-                raise _too_large(limit_bytes)
-            out.append(piece)
-            pending = stream.unconsumed_tail
-            if not piece and not pending and not stream.eof:
-                raise Malformed("gzip: the stream ends early")
-        pending = stream.unused_data
-    if not out:
+    view = memoryview(data)
+    pos = total = 0
+    pending: Buffer = b""
+    stream = None
+    is_full = False
+    if not view:
         raise Malformed("gzip: no stream")
-    return b"".join(out)
+    while pending or is_full or pos < len(view):
+        if not pending and not is_full:
+            pending = view[pos : pos + CHUNK_BYTES]
+            pos += len(pending)
+        if stream is None:
+            # 16 + 15: a gzip header around a window of 32 KB.
+            stream = isal_zlib.decompressobj(wbits=31)
+        wanted = min(CHUNK_BYTES, limit_bytes - total + 1)
+        try:
+            piece: bytes = stream.decompress(pending, wanted)
+        except isal_zlib.error as error:
+            raise Malformed(f"gzip: {error}") from error
+        total += len(piece)
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+        if piece:
+            yield piece
+        if stream.eof:
+            pending, stream, is_full = stream.unused_data, None, False
+        else:
+            # A full piece may leave output behind although all input is used.
+            pending, is_full = stream.unconsumed_tail, len(piece) == wanted
+    if stream is not None:
+        raise Malformed("gzip: the stream ends early")
 
 
 def _xerial_compress(data: Buffer) -> bytes:
@@ -126,14 +174,29 @@ def _xerial_compress(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _snappy_decompress(data: Buffer, limit_bytes: int) -> bytes:
+def _snappy_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
+    cramjam = import_module("cramjam")
+    total = 0
+    for block in _snappy_blocks(data):
+        total += _snappy_size(block)
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+        try:
+            piece = bytes(cramjam.snappy.decompress_raw(block))
+        except cramjam.DecompressionError as error:
+            raise Malformed(f"snappy: {error}") from error
+        yield piece
+
+
+def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
+    """The compressed blocks: those of Java's framing, or the one that all of it is."""
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _snappy_block(view, limit_bytes, 0)
+        yield view
+        return
     if len(view) < len(XERIAL_HEADER):
         raise Malformed("snappy: the frame's header is cut")
     pos = len(XERIAL_HEADER)
-    out = bytearray()
     while pos < len(view):
         if len(view) - pos < 4:
             raise Malformed("snappy: a block's length is cut")
@@ -141,14 +204,12 @@ def _snappy_decompress(data: Buffer, limit_bytes: int) -> bytes:
         pos += 4
         if size > len(view) - pos:
             raise Malformed(f"snappy: a block of {size} bytes, {len(view) - pos} remain")
-        out += _snappy_block(view[pos : pos + size], limit_bytes, len(out))
+        yield view[pos : pos + size]
         pos += size
-    return bytes(out)
 
 
-def _snappy_block(block: memoryview, limit_bytes: int, made_bytes: int) -> bytes:
-    cramjam = import_module("cramjam")
-    # The block says its size first; it is believed only as a bound, and the library checks it.
+def _snappy_size(block: memoryview) -> int:
+    """What a block says it holds, which is believed only as a bound: the library checks it."""
     size = 0
     for place in range(5):
         if place >= len(block):
@@ -156,15 +217,10 @@ def _snappy_block(block: memoryview, limit_bytes: int, made_bytes: int) -> bytes
         size |= (block[place] & 0x7F) << (7 * place)
         if block[place] < 0x80:
             break
-    if size > limit_bytes - made_bytes:
-        raise _too_large(limit_bytes)
     # Snappy's copies are at most 64 bytes from 2: a block cannot hold more than that of its length.
     if size > 64 * len(block):
         raise Malformed(f"snappy: {len(block)} bytes cannot hold {size}")
-    try:
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise Malformed(f"snappy: {error}") from error
+    return size
 
 
 def _lz4_compress(data: Buffer, level: int | None) -> bytes:
@@ -180,24 +236,27 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _lz4_decompress(data: Buffer, limit_bytes: int) -> bytes:
+def _lz4_pieces(data: Buffer, limit_bytes: int, piece_bytes: int) -> Iterator[bytes]:
     stream = import_module("lz4.frame").LZ4FrameDecompressor()
-    out: list[bytes] = []
-    total = 0
-    pending: Buffer = data
+    view = memoryview(data)
+    pos = total = 0
     while not stream.eof:
+        shown = view[:0]
+        if stream.needs_input:
+            # In parts where the output is: the library copies what it could not use yet.
+            shown = view[pos : pos + piece_bytes]
+            pos += len(shown)
         try:
-            piece: bytes = stream.decompress(pending, max_length=limit_bytes - total + 1)
+            piece: bytes = stream.decompress(shown, max_length=min(piece_bytes, limit_bytes - total + 1))
         except RuntimeError as error:
             raise Malformed(f"lz4: {error}") from error
         total += len(piece)
         if total > limit_bytes:
             raise _too_large(limit_bytes)
-        out.append(piece)
-        if not piece and stream.needs_input and not stream.eof:
+        if piece:
+            yield piece
+        elif pos >= len(view) and stream.needs_input and not stream.eof:
             raise Malformed("lz4: the frame ends early")
-        pending = b""
-    return out[0] if len(out) == 1 else b"".join(out)
 
 
 def _zstd_compress(data: Buffer, level: int | None) -> bytes:
@@ -206,35 +265,39 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
 
 
-def _zstd_decompress(data: Buffer, limit_bytes: int) -> bytes:
+def _zstd_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
     import zstandard
 
-    out = bytearray()
+    total = 0
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
-        _zstd_is_whole(data)
+        _zstd_window_bytes(data)
         stream = decompressor.stream_reader(data, read_across_frames=True)
-        while piece := stream.read(min(CHUNK_BYTES, limit_bytes - len(out) + 1)):
-            out += piece
-            if len(out) > limit_bytes:
+        while piece := stream.read(min(CHUNK_BYTES, limit_bytes - total + 1)):
+            total += len(piece)
+            if total > limit_bytes:
                 raise _too_large(limit_bytes)
+            yield piece
     except zstandard.ZstdError as error:
         raise Malformed(f"zstd: {error}") from error
-    return bytes(out)
 
 
-def _zstd_is_whole(data: Buffer) -> None:
-    """Refuse frames that end early, which the library's reader takes for the end of the input."""
+def _zstd_window_bytes(data: Buffer) -> int:
+    """The largest window of the frames; Malformed for one that ends early, which the library takes for the end."""
     import zstandard
 
     view = memoryview(data)
-    pos = 0
+    pos = window = 0
     while pos < len(view) or pos == 0:
         if len(view) - pos >= 8 and view[pos] & 0xF0 == 0x50 and bytes(view[pos + 1 : pos + 4]) == b"\x2a\x4d\x18":
             pos += 8 + int.from_bytes(view[pos + 4 : pos + 8], "little")
             continue
-        frame = zstandard.get_frame_parameters(view[pos:])
-        pos += zstandard.frame_header_size(view[pos:])
+        try:
+            frame = zstandard.get_frame_parameters(view[pos:])
+            pos += zstandard.frame_header_size(view[pos:])
+        except zstandard.ZstdError as error:
+            raise Malformed(f"zstd: {error}") from error
+        window = max(window, frame.window_size)
         last = False
         while not last:
             if len(view) - pos < 3:
@@ -246,3 +309,4 @@ def _zstd_is_whole(data: Buffer) -> None:
         pos += 4 if frame.has_checksum else 0
     if pos > len(view):
         raise Malformed("zstd: the frame ends early")
+    return window

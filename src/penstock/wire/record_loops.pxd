@@ -5,6 +5,7 @@ cdef Py_ssize_t _RECORD_BYTES_MIN
 cdef Py_ssize_t _HEADER_COUNT_MAX
 cdef Py_ssize_t _USUAL_HEAD_BYTES
 cdef Py_ssize_t _USUAL_TAIL_BYTES
+cdef Py_ssize_t _RECORD_HEAD_BYTES
 cdef unsigned int _NULL
 cdef unsigned long long _BITS_32
 cdef unsigned long long _BITS_64
@@ -69,13 +70,34 @@ cdef class Rows:
     cdef long long[::1] headers_at
     cdef long long[::1] header_counts
 
-    @cython.locals(cursor=Cursor, row=Py_ssize_t, size=Py_ssize_t, record_end=Py_ssize_t)
+    @cython.locals(pos=Py_ssize_t)
     cpdef fill(self, data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, Py_ssize_t at, long long base_time,
                long long base_offset)
+
+    @cython.locals(cursor=Cursor, row=Py_ssize_t, size=Py_ssize_t, record_end=Py_ssize_t)
+    cpdef Py_ssize_t fill_some(self, data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, Py_ssize_t at,
+                               long long base_time, long long base_offset) except -1
 
 
 @cython.locals(rows=Rows)
 cpdef fill(data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, Py_ssize_t at, columns)
+
+
+@cython.final
+cdef class TimeSearch:
+    cdef Py_ssize_t _left
+    cdef long long _skip
+    cdef long long _time_min
+    cdef long long _offset_min
+    cdef public bint found
+    cdef public long long time_delta
+    cdef public long long offset_delta
+
+    @cython.locals(cursor=Cursor, step=cython.longlong)
+    cpdef Py_ssize_t feed(self, data, bint is_last) except -1
+
+    @cython.locals(size=cython.longlong, start=Py_ssize_t, time_delta=cython.longlong, offset_delta=cython.longlong)
+    cdef int one(self, Cursor cursor) except -1
 
 
 @cython.locals(cursor=Cursor, size=Py_ssize_t)

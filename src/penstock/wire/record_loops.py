@@ -24,6 +24,9 @@ _USUAL_HEAD_BYTES = 16
 _USUAL_TAIL_BYTES = 2
 """The longest length that a usual record's value has."""
 
+_RECORD_HEAD_BYTES = 21
+"""The most that a record's length, attributes, timestamp delta and offset delta take."""
+
 _NULL = 1
 """A length of -1 on the wire."""
 
@@ -269,6 +272,14 @@ class Rows:
 
     def fill(self, data: Buffer, start: int, end: int, count: int, at: int, base_time: int, base_offset: int) -> None:
         """Write where the parts of ``count`` records are, from row ``at`` on; they must fill the span exactly."""
+        pos = self.fill_some(data, start, end, count, at, base_time, base_offset)
+        if pos != end:
+            raise Malformed(f"{end - pos} bytes follow the last of {count} records")
+
+    def fill_some(
+        self, data: Buffer, start: int, end: int, count: int, at: int, base_time: int, base_offset: int
+    ) -> int:
+        """As ``fill``, of records that others may follow; where those begin."""
         cursor = Cursor(data, start, end)
         if count * _RECORD_BYTES_MIN > end - start:
             raise Malformed(f"{count} records in {end - start} bytes")
@@ -290,13 +301,64 @@ class Rows:
             self.header_counts[row] = cursor.skip_headers()
             if cursor.pos != record_end:
                 raise Malformed(f"a record ends at {cursor.pos}, its length says {record_end}")
-        if cursor.pos != end:
-            raise Malformed(f"{end - cursor.pos} bytes follow the last of {count} records")
+        return cursor.pos
 
 
 def fill(data: Buffer, start: int, end: int, count: int, at: int, columns: Sequence[array[int]]) -> None:
     """Fill rows of :class:`Rows` with times and offsets as they stand in the records, which are deltas."""
     Rows(columns).fill(data, start, end, count, at, 0, 0)
+
+
+class TimeSearch:
+    """Looks for the first record at or after a time and an offset, in records that come a piece at a time.
+
+    Both are deltas, as records have them. Only the head of a record is looked at, however long it is.
+    """
+
+    __slots__ = ("_left", "_offset_min", "_skip", "_time_min", "found", "offset_delta", "time_delta")
+
+    def __init__(self, count: int, time_delta_min: int, offset_delta_min: int) -> None:
+        self._left = count
+        self._skip = 0
+        self._time_min = time_delta_min
+        self._offset_min = offset_delta_min
+        self.found = False
+        self.time_delta = 0
+        self.offset_delta = 0
+
+    def feed(self, data: Buffer, is_last: bool) -> int:
+        """Search the next bytes; how many of them are done with. The others are to be shown again, with more."""
+        cursor = Cursor(data, 0, len(data))
+        while True:
+            step = cursor.end - cursor.pos
+            if self._skip < step:
+                step = self._skip
+            cursor.pos += step
+            self._skip -= step
+            if self.found or self._left == 0 or self._skip > 0:
+                break
+            if cursor.end - cursor.pos < _RECORD_HEAD_BYTES and not is_last:
+                break
+            self.one(cursor)
+        if is_last and not self.found and (self._left > 0 or self._skip > 0):
+            raise Malformed("the records end early")
+        return cursor.pos
+
+    def one(self, cursor: Cursor) -> None:
+        """The head of the next record."""
+        size = cursor.varint()
+        start = cursor.pos
+        cursor.pos += 1
+        time_delta = cursor.varlong()
+        offset_delta = cursor.varint()
+        if size < _RECORD_BYTES_MIN - 1 or size < cursor.pos - start:
+            raise Malformed(f"a record of {size} bytes")
+        self._skip = size - (cursor.pos - start)
+        self._left -= 1
+        if time_delta >= self._time_min and offset_delta >= self._offset_min:
+            self.found = True
+            self.time_delta = time_delta
+            self.offset_delta = offset_delta
 
 
 def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | None]]:

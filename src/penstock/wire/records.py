@@ -35,12 +35,16 @@ from penstock.model.batch import (
     BatchHeader,
 )
 from penstock.wire import record_loops
-from penstock.wire.compression import NONE, compress, decompress
+from penstock.wire.compression import NONE, compress, decompress, pieces
 from penstock.wire.primitives import Buffer, Malformed
 
 RECORDS_BYTES_MAX = 1 << 28
 """What one batch may decompress to unless the caller says less."""
 
+ROWS_AT_ONCE = 4096
+"""Records of a batch whose parts are known at once: what a walk costs does not grow with the batch's count."""
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
 
@@ -115,10 +119,43 @@ def crc_ok(buffer: Buffer, pos: int, header: BatchHeader) -> bool:
 
 def records_of(batch: Buffer, header: BatchHeader, limit_bytes: int = RECORDS_BYTES_MAX) -> Buffer:
     """The records of one batch, decompressed."""
+    return decompress(header.codec, _compressed(batch, header), limit_bytes)
+
+
+def _compressed(batch: Buffer, header: BatchHeader) -> memoryview:
+    """The records of one batch as they are in it."""
     size = header.size
     if size > len(batch) or size < HEADER_BYTES or header.record_count < 0:
         raise Malformed(f"a batch of {size} bytes and {header.record_count} records in {len(batch)} bytes")
-    return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_BYTES:size], limit_bytes)
+    return memoryview(batch)[HEADER_BYTES:size]
+
+
+def first_record(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, offset_min: int, limit_bytes: int = RECORDS_BYTES_MAX
+) -> tuple[int, int] | None:
+    """Timestamp and offset of a batch's first record at or after both.
+
+    Decompression stops there, and holds no more than ``compression.stream_bytes`` on the way.
+    """
+    body = _compressed(batch, header)
+    time_min = INT64_MIN if header.is_log_append_time else timestamp_ms - header.base_timestamp
+    if time_min > INT64_MAX or (header.is_log_append_time and header.max_timestamp < timestamp_ms):
+        return None
+    search = record_loops.TimeSearch(
+        header.record_count, max(time_min, INT64_MIN), max(offset_min - header.base_offset, INT64_MIN)
+    )
+    rest: Buffer = b""
+    for piece in pieces(header.codec, body, limit_bytes):
+        data = b"".join((rest, piece)) if rest else piece
+        rest = memoryview(data)[search.feed(data, False) :]
+        if search.found:
+            break
+    else:
+        search.feed(rest, True)
+    if not search.found:
+        return None
+    time = header.max_timestamp if header.is_log_append_time else header.base_timestamp + search.time_delta
+    return time, header.base_offset + search.offset_delta
 
 
 def check_records(
@@ -138,24 +175,25 @@ def check_records(
 
 def decode_records(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> list[Record]:
     """The records of the batch at the buffer's start."""
+    return list(iter_records(batch, limit_bytes))
+
+
+def iter_records(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> Iterator[Record]:
+    """The records of the batch at the buffer's start, made one by one: a batch may have millions."""
     header = parse_batch_header(batch)
     body = records_of(batch, header, limit_bytes)
-    columns = _located(body, header.record_count)
-    _, ends, times, offsets, key_at, key_size, value_at, value_size, headers_at, headers = columns
     append_time = header.max_timestamp if header.is_log_append_time else None
-    records: list[Record] = []
-    for row in range(header.record_count):
-        key, value = key_size[row], value_size[row]
-        records.append(
-            Record(
+    for rows, columns in row_slices(body, 0, header.record_count):
+        _, ends, times, offsets, key_at, key_size, value_at, value_size, headers_at, headers = columns
+        for row in range(rows):
+            key, value = key_size[row], value_size[row]
+            yield Record(
                 header.base_offset + offsets[row],
                 header.base_timestamp + times[row] if append_time is None else append_time,
                 None if key < 0 else bytes(body[key_at[row] : key_at[row] + key]),
                 None if value < 0 else bytes(body[value_at[row] : value_at[row] + value]),
                 _read_headers(body, headers_at[row], ends[row]) if headers[row] else (),
             )
-        )
-    return records
 
 
 def _read_headers(body: Buffer, start: int, end: int) -> list[Header]:
@@ -165,27 +203,40 @@ def _read_headers(body: Buffer, start: int, end: int) -> list[Header]:
         raise Malformed(f"a header's key is not UTF-8: {error}") from error
 
 
-def _located(body: Buffer, count: int) -> list[array[int]]:
-    if count > len(body):
-        raise Malformed(f"{count} records in {len(body)} bytes")
-    columns = [array("q", [0]) * count for _ in range(10)]
-    record_loops.fill(body, 0, len(body), count, 0, columns)
-    return columns
+def row_slices(body: Buffer, start: int, count: int) -> Iterator[tuple[int, list[array[int]]]]:
+    """Where the parts of records are, as ``record_loops.Rows`` has them: a few rows at a time, in the same columns."""
+    end = len(body)
+    if count > end - start:
+        raise Malformed(f"{count} records in {end - start} bytes")
+    columns = [array("q", [0]) * min(count, ROWS_AT_ONCE) for _ in range(10)]
+    rows = record_loops.Rows(columns)
+    while count:
+        some = min(count, ROWS_AT_ONCE)
+        start = rows.fill_some(body, start, end, some, 0, 0, 0)
+        yield some, columns
+        count -= some
+    if start != end:
+        raise Malformed(f"{end - start} bytes follow the last record")
 
 
-def batch_keys(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> list[RecordKey]:
-    """Each record's offset and key, and whether it deletes."""
+def batch_keys(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> Iterator[RecordKey]:
+    """Each record's offset and key, and whether it deletes; Malformed, if the batch is, before the first of them."""
     header = parse_batch_header(batch)
     body = records_of(batch, header, limit_bytes)
-    _, _, _, offsets, key_at, key_size, _, value_size, _, _ = _located(body, header.record_count)
-    return [
-        RecordKey(
-            header.base_offset + offsets[row],
-            None if key_size[row] < 0 else bytes(body[key_at[row] : key_at[row] + key_size[row]]),
-            value_size[row] < 0,
-        )
-        for row in range(header.record_count)
-    ]
+    record_loops.check(body, 0, len(body), header.record_count)
+    return _keys_of(body, header)
+
+
+def _keys_of(body: Buffer, header: BatchHeader) -> Iterator[RecordKey]:
+    for rows, columns in row_slices(body, 0, header.record_count):
+        _, _, _, offsets, key_at, key_size, _, value_size, _, _ = columns
+        for row in range(rows):
+            size = key_size[row]
+            yield RecordKey(
+                header.base_offset + offsets[row],
+                None if size < 0 else bytes(body[key_at[row] : key_at[row] + size]),
+                value_size[row] < 0,
+            )
 
 
 class RecordBatchBuilder:
@@ -327,16 +378,17 @@ def filter_batch(
     assert len(keep) == header.record_count, f"{len(keep)} verdicts on {header.record_count} records"
     if delete_horizon_ms is not None and not header.has_delete_horizon:
         return _rebased(batch, header, keep, delete_horizon_ms, limit_bytes)
-    starts, ends, times, *_ = _located(body, header.record_count)
     view = memoryview(body)
     kept = bytearray()
-    latest = times[keep.index(True)]
-    count = 0
-    for row, wanted in enumerate(keep):
-        if wanted:
-            kept += view[starts[row] : ends[row]]
-            latest = max(latest, times[row])
-            count += 1
+    latest = INT64_MIN
+    count = index = 0
+    for rows, (starts, ends, times, *_) in row_slices(body, 0, header.record_count):
+        for row in range(rows):
+            if keep[index + row]:
+                kept += view[starts[row] : ends[row]]
+                latest = max(latest, times[row])
+                count += 1
+        index += rows
     newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + latest
     changed = header._replace(record_count=count, max_timestamp=newest)
     return _sealed(changed, compress(header.codec, kept))
@@ -345,7 +397,7 @@ def filter_batch(
 def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_ms: int, limit_bytes: int) -> bytearray:
     """The kept records with their times counted from the horizon, which takes the base timestamp's place."""
     builder = RecordBatchBuilder(base_offset=header.base_offset, base_timestamp_ms=horizon_ms)
-    for record, wanted in zip(decode_records(batch, limit_bytes), keep, strict=True):
+    for record, wanted in zip(iter_records(batch, limit_bytes), keep, strict=True):
         if not wanted:
             continue
         try:

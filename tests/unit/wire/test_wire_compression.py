@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from random import Random
 from typing import Any
 
 import cramjam
@@ -14,7 +15,18 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_python
 
 from penstock.wire import compression
-from penstock.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, UnsupportedCompression, compress, decompress
+from penstock.wire.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    UnsupportedCompression,
+    compress,
+    decompress,
+    pieces,
+    stream_bytes,
+)
 from penstock.wire.primitives import Malformed
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
@@ -98,6 +110,31 @@ def test_a_bomb_is_refused_within_little_more_than_the_limit(codec: int) -> None
         tracemalloc.stop()
 
     assert peak < 4 * LIMIT
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_pieces_are_small_and_together_the_whole(codec: int) -> None:
+    body = Random(1).randbytes(100_000) + bytes(3 << 20) + TEXT
+    packed = compress(codec, body)
+    tracemalloc.start()
+    try:
+        largest = max(len(piece) for piece in pieces(codec, packed, 1 << 28))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert b"".join(pieces(codec, packed, 1 << 28)) == body
+    assert largest <= compression.CHUNK_BYTES
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_what_streaming_takes_is_known_beforehand(codec: int) -> None:
+    assert stream_bytes(NONE, TEXT) == 0
+    assert 0 < stream_bytes(codec, compress(codec, TEXT)) <= compression.ZSTD_WINDOW_BYTES_MAX
+    whole = bytes(cramjam.snappy.compress_raw(bytes(10 << 20)))
+    assert stream_bytes(SNAPPY, whole) == 10 << 20
+    assert stream_bytes(ZSTD, zstandard.ZstdCompressor(level=3).compress(TEXT)) >= len(TEXT)
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

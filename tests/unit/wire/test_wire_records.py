@@ -30,6 +30,7 @@ from penstock.wire.records import (
     decode_records,
     empty_batch,
     filter_batch,
+    first_record,
     iter_batches,
     parse_batch_header,
     parse_marker,
@@ -118,7 +119,7 @@ def test_a_filtered_batch_keeps_the_chosen_records_and_its_place(
 
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
 def test_keys_are_what_compaction_sees(records: list[Record], codec: int) -> None:
-    found = batch_keys(build_batch(records, compression=codec))
+    found = list(batch_keys(build_batch(records, compression=codec)))
 
     assert found == [RecordKey(record.offset, record.key, record.value is None) for record in records]
 
@@ -271,6 +272,51 @@ def test_a_codec_that_does_not_exist_is_not_decompressed() -> None:
 
     with pytest.raises(UnsupportedCompression):
         check_records(batch)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(records=record_lists(), time=times, offset=st.integers(0, 60), dated=st.booleans())
+def test_the_first_record_at_a_time_is_that_of_a_walk(
+    codec: int, records: list[Record], time: int, offset: int, dated: bool
+) -> None:
+    batch = build_batch(records, compression=codec, timestamp_type=int(dated))
+
+    found = first_record(batch, parse_batch_header(batch), time, offset)
+
+    walked = [(record.timestamp_ms, record.offset) for record in decode_records(batch)]
+    assert found == next((each for each in walked if each[0] >= time and each[1] >= offset), None)
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+@given(records=record_lists(), time=times, sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_a_search_by_time_finds_the_same_in_pieces_of_any_size(
+    loops: ModuleType, records: list[Record], time: int, sizes: list[int]
+) -> None:
+    batch = build_batch(records)
+    header, body = parse_batch_header(batch), bytes(batch[HEADER_BYTES:])
+    search = loops.TimeSearch(len(records), time - header.base_timestamp, 0)
+    rest, pos, turn = b"", 0, 0
+    while pos < len(body) and not search.found:
+        size = sizes[turn % len(sizes)]
+        data = rest + body[pos : pos + size]
+        rest = data[search.feed(data, False) :]
+        pos, turn = pos + size, turn + 1
+        assert search.found or len(rest) < 21
+    search.feed(rest, True)
+
+    deltas = [(record.timestamp_ms - header.base_timestamp, record.offset) for record in records]
+    expected = next((each for each in deltas if each[0] >= time - header.base_timestamp), None)
+    assert ((search.time_delta, search.offset_delta) if search.found else None) == expected
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+def test_a_search_by_time_in_a_body_cut_at_any_byte_is_malformed(loops: ModuleType) -> None:
+    body = bytes(build_batch([Record(n, NOW_MS + n, b"k", b"v" * n) for n in range(5)])[HEADER_BYTES:])
+    for cut in range(len(body)):
+        search = loops.TimeSearch(5, 1 << 62, 0)
+        with pytest.raises(Malformed):
+            search.feed(body[:cut], True)
+    assert loops.TimeSearch(5, 1 << 62, 0).feed(body, True) == len(body)
 
 
 def test_a_batch_decompresses_to_no_more_than_the_limit() -> None:
