@@ -6,9 +6,10 @@ leave as slices of files; a slice that is not in memory is first read by a threa
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable
+from asyncio import AbstractEventLoop, Future, Task
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from typing import Any, cast
 
 from penstock.api.registry import Api, RequestContext
 from penstock.core.fetch_session import NO_SESSION, FetchPartition
@@ -22,12 +23,22 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
 from penstock.storage.slices import FileSlice
-from penstock.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, decode_fetch, encode_fetch_response
+from penstock.wire.fetch import (
+    PARTITIONS_PER_SLICE,
+    FetchedPartition,
+    FetchedTopic,
+    FetchRequest,
+    decode_fetch,
+    encode_fetch_head,
+    encode_fetch_response,
+    fetch_response_slices,
+)
 
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
@@ -40,16 +51,23 @@ COPY_BYTES_MAX = 16 * 1024
 class FetchAnswer:
     """What goes back: partitions by topic, as many as have something to say."""
 
-    __slots__ = ("error_code", "session_id", "throttle_time_ms", "topics")
+    __slots__ = ("encoded", "error_code", "session_id", "throttle_time_ms", "topics")
 
     def __init__(self, topics: list[FetchedTopic], session_id: int = NO_SESSION, error_code: int = 0) -> None:
         self.topics = topics
         self.session_id = session_id
         self.error_code = error_code
         self.throttle_time_ms = 0
+        self.encoded: list[Buffer] | None = None
+        """The topics of a long answer, encoded already."""
 
 
 def encode(answer: FetchAnswer, version: int) -> list[Buffer]:
+    if answer.encoded is not None:
+        head = encode_fetch_head(
+            len(answer.topics), version, answer.throttle_time_ms, answer.error_code, answer.session_id
+        )
+        return [head, *answer.encoded]
     parts, _ = encode_fetch_response(
         answer.topics, version, answer.throttle_time_ms, answer.error_code, answer.session_id
     )
@@ -68,7 +86,11 @@ class Fetch:
         bytes_max: Callable[[], int],
         quotas: ClientQuotas,
         traffic: TopicTraffic,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
+        self._working: set[Task[None]] = set()
+        """Large requests whose wait has ended."""
         self._fetches = fetches
         self._threads = threads
         self._loop = loop
@@ -79,13 +101,17 @@ class Fetch:
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=1, versions=range(4, 19), handle=self.handle, decode=decode_fetch, encode=encode),)
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> FetchAnswer | Pending:
+    def handle(
+        self, context: RequestContext, request: FetchRequest
+    ) -> FetchAnswer | Pending | Coroutine[Any, Any, FetchAnswer | Pending]:
         if request.isolation_level not in ISOLATION_LEVELS:
             return refused(request, context.api_version, UnknownServerError())
         try:
             job = self._begin(context, request)
         except BrokerError as error:
             return FetchAnswer([], error_code=error.code)
+        if job.is_large:
+            return self._handle_large(context, request, job)
         if job.read() or request.max_wait_ms <= 0:
             return self._finish(context, job, None)
         pending = Pending(job.cancel)
@@ -137,24 +163,65 @@ class Fetch:
             privileged=request.replica_id >= 0,
         )
 
+    async def _handle_large(
+        self, context: RequestContext, request: FetchRequest, job: FetchJob
+    ) -> FetchAnswer | Pending:
+        """Serve a request for many partitions in as many turns of the loop as it takes."""
+        if await job.read_in_turns(self._turns) or request.max_wait_ms <= 0:
+            return await self._finish_large(context, job)
+        pending = Pending(job.cancel)
+
+        async def finish() -> None:
+            try:
+                if job.is_large:
+                    await job.read_in_turns(self._turns)
+                pending.resolve(await self._finish_large(context, job))
+            except Exception as error:
+                pending.fail(error)
+
+        def completed() -> None:
+            task = self._loop.create_task(finish())
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+        job.wait(request.max_wait_ms, completed)
+        return pending
+
+    async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+        turns = self._turns
+        cold: list[FileSlice] = []
+        for _, outcome in job.results:
+            note_cold(outcome, cold)
+            if turns.spent():
+                await turns.pause()
+        if cold:
+            try:
+                await self._loop.run_in_executor(self._threads, warm_all, cold)
+            except Exception as failure:
+                fail_cold(job, failure)
+        session_id, told, error = self._tell(context, job)
+        topics: list[FetchedTopic] = []
+        for first in range(0, len(told), PARTITIONS_PER_SLICE):
+            some = told[first : first + PARTITIONS_PER_SLICE]
+            found = by_topic(some)
+            self._complete(context, some, found)
+            join(topics, found)
+            if turns.spent():
+                await turns.pause()
+        answer = FetchAnswer(topics, session_id=session_id, error_code=error)
+        parts: list[Any] = []
+        await turns.run(fetch_response_slices(topics, context.api_version, parts))
+        answer.encoded = parts
+        return answer
+
     def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchAnswer | Pending:
         """Answer at once, or when a thread has brought what is not in memory."""
         cold: list[FileSlice] = []
         for _, outcome in job.results:
-            if isinstance(outcome, Fetched):
-                records = outcome.records
-                if isinstance(records, FileSlice):
-                    if not records.resident():
-                        cold.append(records)
-                    elif len(records) <= COPY_BYTES_MAX:
-                        outcome.records = records.read()
+            note_cold(outcome, cold)
         if not cold:
             return self._answer(context, job)
         waiting = pending if pending is not None else Pending()
-
-        def warm() -> None:
-            for records in cold:
-                records.warm()
 
         def warmed(work: Future[None]) -> None:
             failure = work.exception()
@@ -162,28 +229,37 @@ class Fetch:
                 fail_cold(job, failure)
             waiting.resolve(self._answer(context, job))
 
-        self._loop.run_in_executor(self._threads, warm).add_done_callback(
+        self._loop.run_in_executor(self._threads, warm_all, cold).add_done_callback(
             lambda work: waiting.attempt(lambda: warmed(work))
         )
         return waiting
 
     def _answer(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+        session_id, told, error = self._tell(context, job)
+        topics = by_topic(told)
+        self._complete(context, told, topics)
+        return FetchAnswer(topics, session_id=session_id, error_code=error)
+
+    def _tell(self, context: RequestContext, job: FetchJob) -> tuple[int, list[Told], int]:
+        """The session to name, the partitions to tell of, and the error that keeps all of them from being told."""
         if self._quotas.enabled and self._is_throttled(context, job.bytes_read):
             # Nothing is sent now, so nothing was taken; the client asks again when its wait is over.
-            return FetchAnswer([], session_id=job.session_id)
+            return job.session_id, [], 0
         try:
             session_id, told = job.answer(context.now_ms)
         except BrokerError as error:
-            return FetchAnswer([], error_code=error.code)
+            return NO_SESSION, [], error.code
+        return session_id, told, 0
+
+    def _complete(self, context: RequestContext, told: list[Told], topics: list[FetchedTopic]) -> None:
+        """Count what goes out, and name the leaders of partitions that are elsewhere."""
         for partition, outcome in told:
             if isinstance(outcome, Fetched) and len(outcome.records):
                 name = self._fetches.hosts.name_of(partition.topic)
                 if name is not None:
                     self._traffic.row(name).bytes_out += len(outcome.records)
-        topics = by_topic(told)
         if context.api_version >= LEADERS_FROM:
             self._name_leaders(told, topics)
-        return FetchAnswer(topics, session_id=session_id)
 
     def _name_leaders(self, told: list[Told], topics: list[FetchedTopic]) -> None:
         """Tell a reader that came to the wrong broker who leads, which saves it asking."""
@@ -204,6 +280,22 @@ class Fetch:
             fetch.unrecord(context.user, client_id, bytes_read, context.now_ms)
             context.throttle(wait_ms)
         return wait_ms > 0
+
+
+def note_cold(outcome: Fetched | BrokerError, cold: list[FileSlice]) -> None:
+    """Copy records that are few and in memory; note those that are not in memory."""
+    if isinstance(outcome, Fetched):
+        records = outcome.records
+        if isinstance(records, FileSlice):
+            if not records.resident():
+                cold.append(records)
+            elif len(records) <= COPY_BYTES_MAX:
+                outcome.records = records.read()
+
+
+def warm_all(cold: list[FileSlice]) -> None:
+    for records in cold:
+        records.warm()
 
 
 def fail_cold(job: FetchJob, failure: BaseException) -> None:
@@ -240,6 +332,14 @@ def by_topic(told: list[Told]) -> list[FetchedTopic]:
             topics.append((None, current, found) if isinstance(current, bytes) else (str(current), None, found))
         found.append(on_wire(partition, outcome))
     return topics
+
+
+def join(topics: list[FetchedTopic], more: list[FetchedTopic]) -> None:
+    """Add topics behind others; one that goes on where the others end is continued."""
+    if topics and more and topics[-1][:2] == more[0][:2]:
+        cast("list[FetchedPartition]", topics[-1][2]).extend(more[0][2])
+        more = more[1:]
+    topics += more
 
 
 def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:

@@ -59,6 +59,7 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             bytes_max=lambda: ground.settings().fetch_max_bytes,
             quotas=ground.quotas,
             traffic=ground.traffic,
+            turns=parts.turns,
         ),
         Offsets(hosts=parts.hosts),
         TopicsRecords(hosts=parts.hosts, turns=parts.turns),

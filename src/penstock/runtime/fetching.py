@@ -21,10 +21,14 @@ from penstock.core.fetch_session import (
 )
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower
+from penstock.model.turns import Turns
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Fetched
 from penstock.runtime.purgatory import DelayedRead, PartitionWatch, Reader
 from penstock.runtime.timers import Timers
+
+PARTITIONS_AT_ONCE_MAX = 200
+"""Partitions that one request looks at in one turn of the loop, of more one after another."""
 
 Told = tuple[FetchPartition, Fetched | BrokerError]
 """A partition, and what it gave or why it gave nothing."""
@@ -54,6 +58,7 @@ class FetchJob:
         "_privileged",
         "_reader",
         "_session",
+        "_urgent",
         "_wants_session",
         "bytes_read",
         "results",
@@ -81,9 +86,24 @@ class FetchJob:
         self._privileged = privileged
         self._reader = fetches.reader_of(session)
         self._delayed: DelayedRead | None = None
+        self._urgent = False
+        """Whether a partition failed, or too much happened while it was read."""
         self.results: list[Told] = []
         """What the last reading found, in the order of the request."""
         self.bytes_read = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many partitions to look at in one turn of the loop: `read_in_turns` does it."""
+        partitions = self._partitions if self._session is None else self._session.active
+        return len(partitions) > PARTITIONS_AT_ONCE_MAX
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether what was read is worth sending now."""
+        if self._urgent or self.bytes_read >= self._limits.bytes_min:
+            return True
+        return self._session is None and not self._partitions
 
     def read(self) -> bool:
         """Look at every partition that may have news. True when the answer is not worth delaying."""
@@ -108,19 +128,67 @@ class FetchJob:
                 bytes_left = max(0, bytes_left - size)
         self.results = results
         self.bytes_read = bytes_read
-        if session is None:
-            return urgent or bytes_read >= limits.bytes_min or not partitions
-        return urgent or bytes_read >= limits.bytes_min
+        self._urgent = urgent
+        return self.is_enough
+
+    async def read_in_turns(self, turns: Turns) -> bool:
+        """`read` for many partitions, over as many turns of the loop as it takes.
+
+        What grew after it was looked at is looked at again before the last turn ends, so that whoever waits next has
+        missed nothing.
+        """
+        self._urgent = False
+        self.bytes_read = 0
+        found: dict[FetchPartition, Fetched | BrokerError] = {}
+        readable: dict[FetchPartition, int] = {}
+        session = self._session
+        for partition in self._partitions if session is None else list(session.active.values()):
+            self._read_one(partition, found)
+            readable[partition] = readable_in(partition)
+            if turns.spent():
+                await turns.pause()
+        grown = [partition for partition, before in readable.items() if readable_in(partition) != before]
+        if len(grown) > PARTITIONS_AT_ONCE_MAX:
+            self._urgent = True
+        else:
+            for partition in grown:
+                self._read_one(partition, found)
+        self.results = list(found.items())
+        return self.is_enough
+
+    def _read_one(self, partition: FetchPartition, found: dict[FetchPartition, Fetched | BrokerError]) -> None:
+        before = found.pop(partition, None)
+        if isinstance(before, Fetched):
+            self.bytes_read -= len(before.records)
+        try:
+            fetched = self._fetches.look(
+                partition,
+                self._reader,
+                self._limits,
+                max(0, self._limits.bytes_max - self.bytes_read),
+                at_least_one=self.bytes_read == 0,
+            )
+        except BrokerError as error:
+            found[partition] = error
+            self._urgent = True
+            return
+        if fetched is not None:
+            found[partition] = fetched
+            self.bytes_read += len(fetched.records)
 
     def wait(self, wait_ms: int, completed: Callable[[], None]) -> None:
-        """Wait for enough; then read again and call back. A later request of the same session ends the wait."""
+        """Wait for enough, read again and call back; one that is large calls back to be read in turns.
+
+        A later request of the same session ends the wait.
+        """
         reader = self._reader
         if reader.waiting is not None:
             reader.waiting.complete()
 
         def again() -> None:
             self._end_wait()
-            self.read()
+            if not self.is_large:
+                self.read()
             completed()
 
         watches = [watch for partition, _ in self.results if isinstance(watch := partition.place, PartitionWatch)]
@@ -178,6 +246,12 @@ class FetchJob:
             return NO_SESSION, self.results
         self._fetches.adopt(made)
         return made.id, self.results
+
+
+def readable_in(partition: FetchPartition) -> int:
+    """What the partition's host has made visible so far; 0 where there is none."""
+    watch = partition.place
+    return watch.host.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
 def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:

@@ -53,8 +53,13 @@ cdef tuple _read_topic(Reader reader, int version)
 cdef FetchPartition _read_partition(Reader reader, int version)
 
 
-@cython.locals(flexible=bint, parts=list, total=Py_ssize_t, size=Py_ssize_t, out=Writer)
+@cython.locals(parts=list, total=Py_ssize_t, out=Writer)
 cpdef tuple encode_fetch_response(topics, int version, throttle_ms, error_code=*, session_id=*, node_endpoints=*)
+
+cdef _write_topic(Writer out, name, topic_id, Py_ssize_t count, int version)
+
+@cython.locals(flexible=bint, total=Py_ssize_t, size=Py_ssize_t)
+cdef Py_ssize_t _write_partitions(Writer out, list parts, partitions, int version) except -1
 
 cdef _write_partition(Writer out, FetchedPartition partition, int version)
 

@@ -8,7 +8,7 @@ is byte for byte what the generated ``api.fetch`` writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from struct import Struct
 
 from penstock.wire.primitives import (
@@ -25,6 +25,9 @@ VERSION_MIN = 4
 VERSION_MAX = 18
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
+PARTITIONS_PER_SLICE = 256
+"""Partitions of a long answer that are encoded at once."""
+
 HIGH_WATERMARK_UNKNOWN = (1 << 63) - 1
 
 _WANTS = Struct(">iiib")
@@ -274,32 +277,14 @@ def encode_fetch_response(
 ) -> tuple[list[Sized], int]:
     """The answer's body as buffers in the order they are sent, and how many bytes they are together."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
-    flexible = version >= FLEXIBLE_FROM
     parts: list[Sized] = []
     total = 0
-    out = FlexibleWriter() if flexible else Writer()
+    out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
     out += _HEAD_V7.pack(throttle_ms, error_code, session_id) if version >= 7 else _HEAD_V4.pack(throttle_ms)
     out.length(len(topics))
     for name, topic_id, partitions in topics:
-        if version >= TOPIC_IDS_FROM:
-            assert topic_id is not None, "from version 13 a topic goes by its id"
-            out.uuid(topic_id)
-        else:
-            assert name is not None, "before version 13 a topic goes by its name"
-            out.string(name)
-        out.length(len(partitions))
-        for partition in partitions:
-            _write_partition(out, partition, version)
-            records = partition.records
-            size = -1 if records is None else len(records)
-            out.length(size)
-            if records is not None and size:
-                parts.append(bytes(out))
-                parts.append(records)
-                total += len(out) + size
-                out.clear()
-            if flexible:
-                _write_partition_tags(out, partition)
+        _write_topic(out, name, topic_id, len(partitions), version)
+        total += _write_partitions(out, parts, partitions, version)
         out.tags()
     if node_endpoints and version >= 16:
         out.tags([(0, _endpoints(node_endpoints))])
@@ -309,6 +294,60 @@ def encode_fetch_response(
         parts.append(bytes(out))
         total += len(out)
     return parts, total
+
+
+def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: list[Sized]) -> Iterator[None]:
+    """Add the encoded topics of a long answer to `parts`, some partitions at a time, as `encode_fetch_response` would.
+
+    `encode_fetch_head` goes before them.
+    """
+    for name, topic_id, partitions in topics:
+        out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
+        _write_topic(out, name, topic_id, len(partitions), version)
+        for first in range(0, len(partitions), PARTITIONS_PER_SLICE):
+            _write_partitions(out, parts, partitions[first : first + PARTITIONS_PER_SLICE], version)
+            yield
+        out.tags()
+        parts.append(bytes(out))
+    if version >= FLEXIBLE_FROM:
+        parts.append(b"\0")
+
+
+def encode_fetch_head(topic_count: int, version: int, throttle_ms: int, error_code: int, session_id: int) -> bytes:
+    """What stands before the topics of an answer."""
+    out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
+    out += _HEAD_V7.pack(throttle_ms, error_code, session_id) if version >= 7 else _HEAD_V4.pack(throttle_ms)
+    out.length(topic_count)
+    return bytes(out)
+
+
+def _write_topic(out: Writer, name: str | None, topic_id: bytes | None, count: int, version: int) -> None:
+    if version >= TOPIC_IDS_FROM:
+        assert topic_id is not None, "from version 13 a topic goes by its id"
+        out.uuid(topic_id)
+    else:
+        assert name is not None, "before version 13 a topic goes by its name"
+        out.string(name)
+    out.length(count)
+
+
+def _write_partitions(out: Writer, parts: list[Sized], partitions: Sequence[FetchedPartition], version: int) -> int:
+    """Write partitions; where one has records, what was written before goes to `parts` with them. Bytes in `parts`."""
+    flexible = version >= FLEXIBLE_FROM
+    total = 0
+    for partition in partitions:
+        _write_partition(out, partition, version)
+        records = partition.records
+        size = -1 if records is None else len(records)
+        out.length(size)
+        if records is not None and size:
+            parts.append(bytes(out))
+            parts.append(records)
+            total += len(out) + size
+            out.clear()
+        if flexible:
+            _write_partition_tags(out, partition)
+    return total
 
 
 def _write_partition(out: Writer, partition: FetchedPartition, version: int) -> None:

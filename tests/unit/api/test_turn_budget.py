@@ -27,7 +27,7 @@ from penstock.model.clock import SystemClock
 from penstock.model.turns import TURN_BUDGET_S
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
-from penstock.wire.api import create_topics, delete_records, describe_configs, describe_producers, metadata
+from penstock.wire.api import create_topics, delete_records, describe_configs, describe_producers, fetch, metadata
 from penstock.wire.api.table import TABLE
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
 
@@ -250,6 +250,34 @@ CASES = [
         2_000,
         partitions=2_000,
     ),
+]
+
+
+def fetch_of(partitions: int, session_epoch: int) -> fetch.Request:
+    return fetch.Request(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_epoch=session_epoch,
+        topics=[
+            fetch.FetchTopic(
+                topic="t0",
+                partitions=[
+                    fetch.FetchPartition(partition=at, fetch_offset=0, partition_max_bytes=1 << 20)
+                    for at in range(partitions)
+                ],
+            )
+        ],
+    )
+
+
+def fetched(response: fetch.Response) -> int:
+    return len(response.responses[0].partitions)
+
+
+CASES += [
+    Case(1, 7, lambda: fetch_of(3_000, session_epoch=-1), fetched, 3_000, partitions=3_000),
+    Case(1, 12, lambda: fetch_of(3_000, session_epoch=0), fetched, 3_000, partitions=3_000),
 ]
 
 

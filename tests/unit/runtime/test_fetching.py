@@ -1,6 +1,7 @@
 """Fetches: sessions that look only where there is news, and long polls that end when they should."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tests.unit.runtime.test_aborted_after_crash import Writers
 from penstock.core.fetch_session import FetchPartition
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
-from penstock.runtime.fetching import FetchJob, FetchLimits, Told
+from penstock.model.turns import Turns
+from penstock.runtime.fetching import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
 
 ID = (1).to_bytes(16, "big")
@@ -492,3 +494,68 @@ class Consuming(RuleBasedStateMachine):
 
 TestConsuming = Consuming.TestCase
 TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def never_spent() -> Turns:
+    return Turns(lambda callback: None, lambda: 0.0)
+
+
+class Restless(Turns):
+    """A budget that is spent after every step, and whose pauses let something happen."""
+
+    def __init__(self, meanwhile: Iterator[Callable[[], None]]) -> None:
+        super().__init__(lambda callback: None, lambda: 0.0)
+        self._meanwhile = meanwhile
+
+    def spent(self) -> bool:
+        return True
+
+    async def pause(self) -> None:
+        next(self._meanwhile, lambda: None)()
+
+
+def test_many_partitions_read_over_several_turns_give_what_one_turn_would() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    for partition in range(0, count, 7):
+        rig.append(rig.host(partition=partition), batch(b"%d" % partition))
+    at_once = begin(rig, wanted(*range(count)))
+    assert at_once.is_large
+    assert at_once.read()
+
+    in_turns = begin(rig, wanted(*range(count)))
+    assert asyncio.run(in_turns.read_in_turns(never_spent()))
+
+    assert told(in_turns.results) == told(at_once.results)
+    assert in_turns.bytes_read == at_once.bytes_read
+
+
+def test_what_arrives_between_two_turns_is_not_missed_by_the_wait_that_follows() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    job = begin(rig, wanted(*range(count)))
+
+    def arrive() -> None:
+        rig.append(rig.host(partition=0), batch(b"late"))
+
+    turns = Restless(iter([lambda: None, lambda: None, arrive]))
+
+    assert asyncio.run(job.read_in_turns(turns)), "partition 0 was read before it grew, and is read again"
+    assert told(job.results)[0] is True
+
+
+def test_a_session_misses_nothing_between_two_turns_either() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    first = begin(rig, wanted(*range(count)), epoch=0)
+    first.read()
+    session, _ = first.answer(rig.clock.ms)
+    job = begin(rig, session=session, epoch=1)
+    assert job.is_large
+
+    def arrive() -> None:
+        rig.append(rig.host(partition=0), batch(b"late"))
+        rig.loop.run()
+
+    assert asyncio.run(job.read_in_turns(Restless(iter([lambda: None, lambda: None, arrive]))))
+    assert told(job.results)[0] is True
