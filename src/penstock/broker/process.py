@@ -10,14 +10,15 @@ import argparse
 import asyncio
 import gc
 import os
-import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import penstock
+from penstock.broker.descriptors import divide, raise_limit
 from penstock.broker.wiring import Broker
 from penstock.cluster.embedded import StoreDamaged, StoreInUse
 from penstock.cluster.store import StoreUnavailable
@@ -105,12 +106,6 @@ def reached_by_others(endpoint: Endpoint) -> bool:
     return not all(is_loopback(str(address[0])) for *_, address in found)
 
 
-def raise_file_limit() -> None:
-    """A partition being used holds files open: take as many as the system grants without asking."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Signals that stop the broker clean. A terminal that closes is one, unless nohup has it ignored."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -164,9 +159,10 @@ def run_broker(config: BrokerConfig, levels: Levels) -> int:
     for warning in config.warnings:
         log.warning("setting_without_effect", detail=warning)
     log.info("starting", version=penstock.__version__, broker_id=config.broker_id, data=list(config.data_directories))
-    raise_file_limit()
+    budget = divide(raise_limit(), log_files_wanted=config.log_files_open_max)
+    log.info("descriptors", **asdict(budget))
     os.umask(PRIVATE_UMASK)
-    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log, levels=levels)
+    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log, levels=levels, descriptors=budget)
     try:
         run_loop(broker)
     except (StartRefused, StoreInUse, StoreDamaged, StoreUnavailable, OSError) as reason:

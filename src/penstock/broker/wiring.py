@@ -16,6 +16,7 @@ from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Registry
 from penstock.broker.apis import every_api
+from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.cluster.catalog import Catalog
@@ -51,9 +52,18 @@ class Broker:
     """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean."""
 
     def __init__(
-        self, config: BrokerConfig, *, clock: Clock, chance: Chance, log: Logger, levels: Levels | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        chance: Chance,
+        log: Logger,
+        descriptors: DescriptorBudget,
+        levels: Levels | None = None,
     ) -> None:
         self._config = config
+        self._descriptors = descriptors
+        self._listeners: list[Listener] = []
         self._throttles = ThrottleCounters()
         self._lag = LoopLag()
         self._requests = RequestCounters(
@@ -68,7 +78,7 @@ class Broker:
             chance=chance,
             log=log.bind(part="storage"),
             on_offline=self._went_offline,
-            files_open_max=config.log_files_open_max,
+            files_open_max=descriptors.log_files_max,
         )
         self._ground = Ground(
             live=LiveConfig(config),
@@ -118,6 +128,7 @@ class Broker:
                 port=endpoint.port,
                 serve=lambda connection, frame: self._dispatcher(connection, frame),
                 limits=self._listener_limits,
+                connections_of_all=lambda: sum(each.connections for each in self._listeners),
                 connection_limits=ConnectionLimits(
                     frame_bytes_max=config.socket_request_max_bytes,
                     idle_s=FOREVER_S if idle_ms < 0 else idle_ms / 1000,
@@ -126,10 +137,12 @@ class Broker:
                 ),
                 monotonic=self._ground.clock.monotonic,
                 on_event=lambda event, fields: self._ground.log.debug(event, **fields),
+                on_warning=lambda event, fields: self._ground.log.warning(event, **fields),
                 on_bug=self._on_bug,
             )
             for endpoint in config.endpoints
         ]
+        self._listeners = listeners
         for listener in listeners:
             try:
                 listener.bind()
@@ -147,7 +160,7 @@ class Broker:
         """As the settings are now: some of them change while the broker runs."""
         config = self._ground.settings()
         return ListenerLimits(
-            connections_max=config.max_connections,
+            connections_max=min(config.max_connections, self._descriptors.connections_max),
             connections_per_address_max=config.max_connections_per_ip,
             connections_of_address_max=config.connections_of_address_max,
             connections_per_second_max=config.max_connection_creation_rate,

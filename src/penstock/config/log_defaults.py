@@ -211,7 +211,8 @@ class LogDefaults:
         2048,
         Kind.INT,
         minimum=64,
-        doc="Segment and index files held open at once; the one unused longest is closed first.",
+        doc="Segment and index files held open at once; the one unused longest is closed first. No more than half "
+        "of the file descriptors that the process may have.",
     )
     log_scrub_interval_ms: int = key(
         "log.scrub.interval.ms",

@@ -16,12 +16,20 @@ ACCEPTS_PER_EVENT_MAX = 64
 SWEEP_S = 1.0
 """How often connections are looked at for deadlines."""
 
+WARN_S = 60.0
+"""A warning that goes on being true is repeated after this long."""
+
+
+RATE = "more connections came than may come in a second"
+FAILED = "the last accept failed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
     """How many peers a listener takes; one more is refused by closing its socket."""
 
     connections_max: int = 10_000
+    """Of all listeners together."""
     connections_per_address_max: int = 10_000
     connections_of_address_max: Mapping[str, int] = field(default_factory=dict[str, int])
     """Addresses with a bound of their own."""
@@ -44,9 +52,11 @@ class Listener:
         port: int,
         serve: Serve,
         limits: Callable[[], ListenerLimits],
+        connections_of_all: Callable[[], int],
         connection_limits: ConnectionLimits,
         monotonic: Callable[[], float],
         on_event: Callable[[str, dict[str, Any]], None],
+        on_warning: Callable[[str, dict[str, Any]], None],
         on_bug: Callable[[str, BaseException], None],
     ) -> None:
         self.name = name
@@ -54,15 +64,20 @@ class Listener:
         self.port = port
         self._serve = serve
         self._limits = limits
+        self._connections_of_all = connections_of_all
         self._connection_limits = connection_limits
         self._monotonic = monotonic
         self._on_event = on_event
+        self._on_warning = on_warning
+        self._warned_s: dict[str, float] = {}
         self._on_bug = on_bug
         self.open_connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._accepted_this_second = 0
+        self._paused: str | None = None
+        """Why no connection is accepted at the moment."""
         self.accepted = 0
         self.refused = 0
         self.bytes_in_closed = 0
@@ -103,10 +118,12 @@ class Listener:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                loop.add_reader(sock.fileno(), self._accept)
+                loop.add_reader(sock.fileno(), self._on_acceptable)
                 ready()
                 while True:
                     await asyncio.sleep(SWEEP_S)
+                    self._resume_accepting()
+                    self._accepted_this_second = 0
                     self._sweep()
         finally:
             loop.remove_reader(sock.fileno())
@@ -115,10 +132,6 @@ class Listener:
                 connection.close("the broker is stopping")
 
     def _sweep(self) -> None:
-        assert self._socket is not None
-        if self._accepted_this_second >= self._limits().connections_per_second_max:
-            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
-        self._accepted_this_second = 0
         now_s = self._monotonic()
         for connection in tuple(self.open_connections):
             try:
@@ -128,37 +141,64 @@ class Listener:
             except Exception as error:
                 connection.fail(error)
 
-    def _accept(self) -> None:
+    def _on_acceptable(self) -> None:
+        try:
+            self._accept(self._limits())
+        except Exception as error:
+            self._pause_accepting(FAILED)
+            self._on_bug("listener", error)
+
+    def _accept(self, limits: ListenerLimits) -> None:
         assert self._socket is not None
         for _ in range(ACCEPTS_PER_EVENT_MAX):
-            if self._accepted_this_second >= self._limits().connections_per_second_max:
-                asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            if self._accepted_this_second >= limits.connections_per_second_max:
+                self._pause_accepting(RATE)
                 return
-            self._accepted_this_second += 1
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                self._accepted_this_second -= 1
                 return
             except OSError as error:
-                # Out of descriptors: the peers already here matter more than the one that knocks.
-                self._on_event("accept_failed", {"listener": self.name, "error": str(error)})
+                # Out of descriptors or memory. The queue would keep the loop spinning, so the port rests until a
+                # connection closes or the next sweep.
+                self._pause_accepting(FAILED)
+                self._warn("accept_failed", error=str(error), open=self.connections)
                 return
+            self._accepted_this_second += 1
             try:
-                self._admit(sock, str(address[0]))
+                self._admit(sock, str(address[0]), limits)
             except Exception as error:
                 sock.close()
                 if not isinstance(error, OSError):  # A peer that is gone already refuses the options.
                     self._on_bug("listener", error)
 
-    def _admit(self, sock: socket.socket, peer: str) -> None:
-        limits = self._limits()
-        if len(self.open_connections) >= limits.connections_max or self._by_address[
-            peer
-        ] >= limits.connections_of_address_max.get(peer, limits.connections_per_address_max):
+    def _pause_accepting(self, reason: str) -> None:
+        assert self._socket is not None
+        self._paused = reason
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+
+    def _resume_accepting(self) -> None:
+        if self._paused is not None:
+            assert self._socket is not None
+            self._paused = None
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _warn(self, event: str, **fields: Any) -> None:
+        now_s = self._monotonic()
+        if now_s - self._warned_s.get(event, -WARN_S) >= WARN_S:
+            self._warned_s[event] = now_s
+            self._on_warning(event, {"listener": self.name, **fields})
+
+    def _admit(self, sock: socket.socket, peer: str, limits: ListenerLimits) -> None:
+        full = self._connections_of_all() >= limits.connections_max
+        if full or self._by_address[peer] >= limits.connections_of_address_max.get(
+            peer, limits.connections_per_address_max
+        ):
             self.refused += 1
             sock.close()
             self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": self.connections})
+            if full:
+                self._warn("connections_full", open=self.connections, connections_max=limits.connections_max)
             return
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -201,6 +241,8 @@ class Listener:
         self._by_address[connection.peer] -= 1
         if self._by_address[connection.peer] <= 0:
             del self._by_address[connection.peer]
+        if self._paused == FAILED:
+            self._resume_accepting()
         self.bytes_in_closed += connection.bytes_in
         self.bytes_out_closed += connection.bytes_out
         self._on_event("connection_closed", {"listener": self.name, "peer": connection.peer, "reason": reason})

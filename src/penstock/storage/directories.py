@@ -26,6 +26,9 @@ RUNNING = ".penstock_running"
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a disk says that would take fewer bytes, or the same ones later."""
 
+SCARCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
+"""What the system says when the process or the machine lacks something: the disk itself was not at fault."""
+
 
 class StartRefused(Exception):
     """The broker must not start on this data; the message says why, and what to do."""
@@ -34,9 +37,10 @@ class StartRefused(Exception):
 class LogDirectory:
     """Where logs live, and whether they can be reached.
 
-    A disk that is full refuses writes and nothing else, until there is room again. Any other failure may have damaged
-    what was written, so the directory goes offline for as long as the process lives: an fsync that failed once must
-    not succeed at the second try, because the kernel has thrown away what it could not write.
+    A disk that is full refuses writes and nothing else, until there is room again. A process without descriptors or
+    memory fails a request and nothing else. Any other failure may have damaged what was written, so the directory goes
+    offline for as long as the process lives: an fsync that failed once must not succeed at the second try, because the
+    kernel has thrown away what it could not write.
     """
 
     __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "new", "offline", "on_finding", "path")
@@ -70,6 +74,11 @@ class LogDirectory:
             return KafkaStorageError(
                 f"{self.path}: {said(error)} while {doing}. Reads go on, and writes resume by themselves when there is "
                 "room: free space on this file system, or shorten retention."
+            )
+        if error.errno in SCARCE_ERRORS:
+            return KafkaStorageError(
+                f"{self.path}: {said(error)} while {doing}. The disk is not at fault, and the next try may succeed: "
+                "the broker or the machine has too many files open, or too little memory."
             )
         return self.lost(error, doing)
 

@@ -1,10 +1,15 @@
 """Getting a log onto the disk, off the loop: what is dirty now, and how far the disk has everything once it is done."""
 
 import contextlib
+import errno
+import time
 from dataclasses import dataclass
 
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.segment import Segment
+
+DESCRIPTORS_RETRY_S = 0.05
+"""How long a flush waits for others to close their files before it tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +17,7 @@ class FlushJob:
     """Make everything below `end` survive a power cut. Made on the loop, run off it, applied on it.
 
     `OSError` from `run` is final: the directory goes offline, and nobody asks the kernel again whether it went well.
+    Only a lack of descriptors is waited out: a file that could not be opened was not synced either.
     """
 
     disk: Disk
@@ -32,6 +38,16 @@ class FlushJob:
     """The log directory, when the partition's own directory is new in it."""
 
     def run(self) -> None:
+        while True:
+            try:
+                self._sync()
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+            time.sleep(DESCRIPTORS_RETRY_S)
+
+    def _sync(self) -> None:
         for file in self.files:
             if isinstance(file, str):
                 try:

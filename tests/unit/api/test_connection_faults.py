@@ -179,9 +179,11 @@ class World:
                 threads=self.threads,
             ),
             limits=lambda: ListenerLimits(send_buffer_bytes=SEND_BUFFER_BYTES),
+            connections_of_all=lambda: self.listener.connections,
             connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
             monotonic=asyncio.get_running_loop().time,
             on_event=lambda event, fields: None,
+            on_warning=lambda event, fields: None,
             on_bug=self.on_bug,
         )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from penstock.net.connection import Connection, ConnectionLimits
@@ -30,9 +32,11 @@ async def listening(limits: ListenerLimits, events: list[str]) -> AsyncIterator[
         port=0,
         serve=echo,
         limits=lambda: limits,
+        connections_of_all=lambda: listener.connections,
         connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
         monotonic=asyncio.get_running_loop().time,
         on_event=note,
+        on_warning=note,
         on_bug=lambda name, error: events.append(f"bug in {name}: {error!r}"),
     )
     listener.bind()
@@ -114,5 +118,52 @@ def test_stopping_closes_every_connection_and_frees_the_port() -> None:
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
+
+    asyncio.run(scenario())
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Let this process open so many descriptors more, and no others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    plugs = [os.dup(0)]
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    while plugs[-1] < highest:
+        plugs.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (plugs[-1] + 1 + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for plug in plugs:
+            os.close(plug)
+
+
+def test_without_descriptors_nothing_is_accepted_until_a_connection_closes() -> None:
+    turns_max = 1_000
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        events: list[str] = []
+        async with listening(ListenerLimits(), events) as listener:
+            clients = [socket.socket() for _ in range(4)]
+            with descriptors_left(2):
+                for client in clients:
+                    client.setblocking(False)
+                    await loop.sock_connect(client, ("127.0.0.1", listener.port))
+                    await loop.sock_sendall(client, b"\0\0\0\x02hi")
+                for client in clients[:2]:
+                    assert await asyncio.wait_for(loop.sock_recv(client, 6), PATIENCE_S) == b"\0\0\0\x02hi"
+                for _ in range(turns_max):
+                    await asyncio.sleep(0)
+                assert listener.connections == 2
+                assert events == ["accept_failed"], "it is told once, and the port rests"
+
+                clients[0].close()
+                clients[1].close()
+                for client in clients[2:]:
+                    assert await asyncio.wait_for(loop.sock_recv(client, 6), PATIENCE_S) == b"\0\0\0\x02hi"
+            for client in clients:
+                client.close()
 
     asyncio.run(scenario())

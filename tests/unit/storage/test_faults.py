@@ -188,3 +188,51 @@ def test_a_log_deleted_while_it_is_flushed_is_no_failure():
     log.finish_flush(job)
 
     assert log.directory.offline is None
+
+
+SCARCE = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN]
+
+
+@pytest.mark.parametrize("error", SCARCE)
+@pytest.mark.parametrize("operation", ["open", "append"])
+def test_a_process_that_lacks_something_refuses_a_batch_and_recovers_by_itself(operation: str, error: int):
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))
+    put(log, batch_of(b"x" * 100))
+    disk.fail(operation, f"{1:020d}.log", error, times=1)
+
+    with pytest.raises(KafkaStorageError, match="The disk is not at fault"):
+        put(log, batch_of(b"y" * 100))
+
+    assert log.directory.offline is None
+    assert put(log, batch_of(b"y" * 100)) == 1
+    assert values_of(read_all(log)) == [b"x" * 100, b"y" * 100]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_log_that_cannot_be_opened_for_lack_of_descriptors_opens_later(error: int):
+    disk = MemDisk()
+    put(log_on(disk), batch_of(b"first"))
+    directory = directory_of(disk)
+    disk.fail("open", ".log", error, times=1)
+
+    with pytest.raises(KafkaStorageError, match="The disk is not at fault"):
+        log_on(disk, stop=Stop.PROCESS_CRASH, directory=directory)
+
+    assert directory.offline is None
+    assert values_of(read_all(log_on(disk, stop=Stop.PROCESS_CRASH, directory=directory))) == [b"first"]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("operation", ["open", "sync_directory"])
+def test_a_flush_waits_until_there_are_descriptors(operation: str, error: int):
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))
+    for _ in range(2):
+        put(log, batch_of(b"x" * 100))
+    disk.fail(operation, "", error, times=2)
+
+    log.flush()
+
+    assert log.directory.offline is None
+    assert log.recovery_point == 2

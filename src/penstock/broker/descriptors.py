@@ -1,0 +1,40 @@
+"""How a process's file descriptors are divided: logs come first, and connections get the rest.
+
+A broker that runs out of them can open no segment, so a flood of connections must never use the last one.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+OTHER_MAX = 128
+"""For what is neither a log's file held open nor a client: the metadata store, the HTTP pages, files being read once,
+synced, compacted or moved by a thread, and segments that have left the pool while a response sends from them."""
+
+LIMIT_MAX = 1 << 20
+"""Counted where the system sets no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorBudget:
+    """What a limit is divided into."""
+
+    limit: int
+    log_files_max: int
+    connections_max: int
+
+
+def divide(limit: int, *, log_files_wanted: int) -> DescriptorBudget:
+    """Give the logs what their setting wants, or half of what there is."""
+    free = max(limit - OTHER_MAX, 2)
+    log_files = max(1, min(log_files_wanted, free // 2))
+    return DescriptorBudget(limit=limit, log_files_max=log_files, connections_max=free - log_files)
+
+
+def raise_limit() -> int:
+    """Take as many descriptors as the system grants without asking; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return LIMIT_MAX if hard == resource.RLIM_INFINITY else hard
