@@ -144,7 +144,12 @@ class NetworkKeys:
         "socket.request.max.bytes", 100 * 1024 * 1024, Kind.INT, minimum=1, doc="The largest request that is read."
     )
     socket_listen_backlog_size: int = key(
-        "socket.listen.backlog.size", 50, Kind.INT, minimum=1, doc="Connections the system keeps before accept."
+        "socket.listen.backlog.size",
+        1024,
+        Kind.INT,
+        minimum=1,
+        doc="Connections the system keeps before accept; beyond it a client's first packet is lost, and it tries again "
+        "after a second.",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms",
@@ -160,7 +165,12 @@ class NetworkKeys:
         doc="How long a request may take to arrive from its first byte to its last.",
     )
     max_connections: int = key(
-        "max.connections", INT_MAX, Kind.INT, minimum=0, mode=Mode.CLUSTER_WIDE, doc="Connections open at once."
+        "max.connections",
+        INT_MAX,
+        Kind.INT,
+        minimum=0,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Connections open at once. In any case no more than the limit of file descriptors leaves beside the logs.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip",

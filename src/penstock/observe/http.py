@@ -85,6 +85,8 @@ class ObserveServer:
         self._log = log
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._without_request: dict[asyncio.Task[None], None] = {}
+        """Those that have not sent a whole request yet, the oldest first."""
         # One scrape is formatted at a time: two at once would only take the processor from the loop.
         self._rendering = asyncio.Lock()
 
@@ -134,22 +136,37 @@ class ObserveServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if len(self._connections) >= CONNECTIONS_MAX and not self._close_oldest_without_request():
             writer.close()
             return
         self._connections.add(task)
+        self._without_request[task] = None
         try:
-            await self._serve(reader, writer)
-        except (ConnectionError, TimeoutError):
+            await self._serve(reader, writer, task)
+        except (ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             self._connections.discard(task)
+            self._without_request.pop(task, None)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _close_oldest_without_request(self) -> bool:
+        """Make room: a connection that says nothing must not keep a probe out. False where all are being answered."""
+        oldest = next(iter(self._without_request), None)
+        if oldest is None:
+            return False
+        del self._without_request[oldest]
+        self._connections.discard(oldest)
+        oldest.cancel()
+        return True
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
+    ) -> None:
         with_body = True
         try:
             method, path, headers = await _read_request(reader)
+            self._without_request.pop(task, None)
             with_body = method != "HEAD"
             answer = await self._answer(method, path, headers)
         except Refused as refused:

@@ -2,6 +2,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import uvloop
@@ -127,18 +128,24 @@ def test_a_client_that_never_finishes_its_request_is_sent_away(monkeypatch: pyte
     serving(use)
 
 
-def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 4)
 
     async def use(server: ObserveServer, state: State) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /hea")
-        await writer.drain()
-        with pytest.raises((ConnectionError, IndexError)):
-            await ask(server, get("/healthz"))
-        writer.write(b"lthz HTTP/1.1\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 200")
-        writer.close()
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+        for _, writer in idle:
+            writer.write(b"GET /hea")
+            await writer.drain()
+
+        assert (await ask(server, get("/healthz")))[0] == 200
+        # The oldest made room, so that no more are open than may be; the newest can still finish.
+        for reader, _ in idle[:17]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        idle[-1][1].write(b"lthz HTTP/1.1\r\n\r\n")
+        assert (await idle[-1][0].read()).startswith(b"HTTP/1.1 200")
+        for _, writer in idle:
+            writer.close()
 
     serving(use)
 
