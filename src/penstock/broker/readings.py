@@ -11,7 +11,7 @@ from penstock.model.ids import TopicPartition
 from penstock.net.listener import Listener
 from penstock.observe import catalog
 from penstock.observe.metric import Sample
-from penstock.observe.partitions import BrokerView, PartitionView
+from penstock.observe.partitions import BrokerView, PartitionView, TopicView
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.hosts import Hosts
 from penstock.storage.store import LogStore
@@ -43,22 +43,22 @@ class Readings:
             for endpoint in broker.endpoints[:1]
         ]
 
-    def partitions(self) -> list[PartitionView]:
+    def topics(self) -> Iterator[TopicView]:
+        for topic in list(self._image.topics.values()):
+            yield TopicView(topic.name, len(topic.partitions))
+
+    def partitions(self) -> Iterator[PartitionView]:
         """Every partition this broker knows, also those nobody has used since it started."""
-        live = {host.tp: host.state for host in self._hosts.live()}
-        views: list[PartitionView] = []
-        for topic in self._image.topics.values():
+        for topic in list(self._image.topics.values()):
             for state in topic.partitions:
                 tp = TopicPartition(topic.name, state.index)
                 log = self._logs.get(tp)
-                used = live.get(tp)
+                host = self._hosts.used(tp)
+                used = None if host is None else host.state
                 start = used.log_start if used is not None else log.log_start if log is not None else 0
                 end = used.high_watermark if used is not None else log.log_end if log is not None else 0
                 size = log.size_bytes if log is not None else 0
-                views.append(
-                    PartitionView(topic.name, state.index, state.leader, state.replicas, state.isr, start, end, size)
-                )
-        return views
+                yield PartitionView(topic.name, state.index, state.leader, state.replicas, state.isr, start, end, size)
 
     def waiting_for(self) -> list[str]:
         """What keeps the broker from serving: nothing, while one log directory can be used."""

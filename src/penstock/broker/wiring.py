@@ -260,15 +260,28 @@ class Broker:
         )
         sources = (
             readings,
-            ClusterSource(brokers=readings.brokers, partitions=readings.partitions),
-            GroupSource(GroupLag(coordinators=parts.groups, hosts=parts.hosts, logs=self._ground.logs).view),
+            ClusterSource(
+                brokers=readings.brokers,
+                topics=readings.topics,
+                partitions=readings.partitions,
+                per_partition=self._shows_partitions,
+            ),
+            GroupSource(
+                GroupLag(coordinators=parts.groups, hosts=parts.hosts, logs=self._ground.logs).rows,
+                per_partition=self._shows_partitions,
+            ),
             self._requests,
             self._ground.traffic,
             self._throttles,
             self._lag,
             self._ground.storage_counters,
         )
-        return ObserveServer(Collector(sources), readings.waiting_for, self._ground.log.bind(part="observe"))
+        return ObserveServer(
+            Collector(sources), readings.waiting_for, self._ground.log.bind(part="observe"), parts.turns
+        )
+
+    def _shows_partitions(self) -> bool:
+        return self._ground.settings().metrics_partitions_enable
 
     async def _observe(self, server: ObserveServer) -> None:
         address = self._config.metrics_address

@@ -37,15 +37,15 @@ class RequestCounters:
 
     def samples(self) -> Iterator[Sample]:
         by_api: dict[int, list[Histogram]] = {}
-        for (api_key, version), row in self.rows.items():
+        for (api_key, version), row in list(self.rows.items()):
             by_api.setdefault(api_key, []).append(row)
             yield catalog.REQUESTS.sample(row.count, self._api(api_key), str(version))
         for api_key, rows in by_api.items():
             yield catalog.REQUEST_SECONDS.sample(Histogram.merged(rows), self._api(api_key))
-        for (api_key, code), count in self.errors.items():
+        for (api_key, code), count in list(self.errors.items()):
             error = self._error_names.get(code, str(code))
             yield catalog.REQUEST_ERRORS.sample(count, self._api(api_key), error)
-        for reason, count in self.refused.items():
+        for reason, count in list(self.refused.items()):
             yield catalog.REQUESTS_REFUSED.sample(count, reason)
 
     def _api(self, api_key: int) -> str:
@@ -83,7 +83,7 @@ class TopicTraffic:
         self.rows.pop(topic, None)
 
     def samples(self) -> Iterator[Sample]:
-        for topic, row in self.rows.items():
+        for topic, row in list(self.rows.items()):
             yield catalog.TOPIC_BYTES_IN.sample(row.bytes_in, topic)
             yield catalog.TOPIC_BYTES_OUT.sample(row.bytes_out, topic)
             yield catalog.TOPIC_RECORDS_IN.sample(row.records_in, topic)
@@ -144,6 +144,6 @@ class ThrottleCounters:
         self.millis[api] = self.millis.get(api, 0) + throttle_ms
 
     def samples(self) -> Iterator[Sample]:
-        for api, count in self.count.items():
+        for api, count in list(self.count.items()):
             yield catalog.THROTTLES.sample(count, api)
             yield catalog.THROTTLE_SECONDS.sample(self.millis[api] / 1000, api)

@@ -28,46 +28,59 @@ class LagView(NamedTuple):
         return max(0, self.end - max(self.offset, self.start))
 
 
-class GroupsView(NamedTuple):
-    """What a scrape tells of groups."""
+class MembersView(NamedTuple):
+    """How many members a group has."""
 
-    lags: list[LagView]
-    members: list[tuple[str, int]]
+    group: str
+    members: int
+
+
+class CoverageView(NamedTuple):
+    """What a scrape does not tell of groups."""
+
     loading: int
     """Partitions of coordinators whose groups are not known yet."""
     untold: bool
     """There are more offsets than are told."""
 
 
+GroupRow = LagView | MembersView | CoverageView
+
+
 class GroupSource:
     """Turns what the coordinators here remember into samples."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_per_partition", "_rows")
 
-    def __init__(self, groups: Callable[[], GroupsView]) -> None:
-        self._groups = groups
+    def __init__(self, rows: Callable[[], Iterable[GroupRow]], *, per_partition: Callable[[], bool]) -> None:
+        """`per_partition` is whether each partition of a group has its own samples, or its topic only their sums."""
+        self._rows = rows
+        self._per_partition = per_partition
 
     def samples(self) -> Frozen:
-        view = self._groups()
-        return Frozen(lambda: _samples(view))
+        per_partition = self._per_partition()
+        return Frozen(self._rows(), lambda rows: _samples(rows, per_partition=per_partition))
 
 
-def _samples(view: GroupsView) -> Iterator[Sample]:
-    yield catalog.GROUPS_LOADING.sample(view.loading)
-    yield catalog.GROUP_OFFSETS_UNTOLD.sample(int(view.untold))
-    for group, members in view.members:
-        yield catalog.GROUP_MEMBERS.sample(members, group)
-    yield from _lag_samples(view.lags)
+def _samples(rows: list[GroupRow], *, per_partition: bool) -> Iterator[Sample]:
+    for row in rows:
+        if isinstance(row, CoverageView):
+            yield catalog.GROUPS_LOADING.sample(row.loading)
+            yield catalog.GROUP_OFFSETS_UNTOLD.sample(int(row.untold))
+        elif isinstance(row, MembersView):
+            yield catalog.GROUP_MEMBERS.sample(row.members, row.group)
+    yield from _lag_samples((row for row in rows if isinstance(row, LagView)), per_partition=per_partition)
 
 
-def _lag_samples(lags: Iterable[LagView]) -> Iterator[Sample]:
+def _lag_samples(lags: Iterable[LagView], *, per_partition: bool) -> Iterator[Sample]:
     offsets: dict[tuple[str, str], int] = {}
     behind: dict[tuple[str, str], int] = {}
     for view in lags:
         labels = (view.group, view.topic, str(view.partition))
         lag = view.lag
-        yield Sample(catalog.GROUP_OFFSET, labels, view.offset)
-        yield Sample(catalog.GROUP_LAG, labels, lag)
+        if per_partition:
+            yield Sample(catalog.GROUP_OFFSET, labels, view.offset)
+            yield Sample(catalog.GROUP_LAG, labels, lag)
         of_topic = labels[:2]
         offsets[of_topic] = offsets.get(of_topic, 0) + view.offset
         behind[of_topic] = behind.get(of_topic, 0) + lag

@@ -9,10 +9,13 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from penstock.model.turns import Turns
 from penstock.observe.log import Logger
+from penstock.observe.metric import Sample
 from penstock.observe.metrics import Collector, render
 
 REQUEST_BYTES_MAX = 8_192
@@ -79,7 +82,10 @@ class ObserveServer:
     A broker that waits for nothing is ready for traffic.
     """
 
-    def __init__(self, collector: Collector, waiting_for: Callable[[], Sequence[str]], log: Logger) -> None:
+    def __init__(
+        self, collector: Collector, waiting_for: Callable[[], Sequence[str]], log: Logger, turns: Turns
+    ) -> None:
+        self._turns = turns
         self._collector = collector
         self._waiting_for = waiting_for
         self._log = log
@@ -191,7 +197,9 @@ class ObserveServer:
 
     async def _metrics(self, headers: dict[str, str]) -> Answer:
         async with self._rendering:
-            samples = self._collector.snapshot()
+            parts: list[Iterable[Sample]] = []
+            await self._turns.run(self._collector.steps(parts))
+            samples = chain.from_iterable(parts)
             shown = await asyncio.to_thread(
                 render, samples, accept=headers.get("accept", ""), accept_encoding=headers.get("accept-encoding", "")
             )

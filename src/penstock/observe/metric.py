@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.observe.histogram import Histogram
 
@@ -45,23 +45,35 @@ class Sample(NamedTuple):
 
 
 class Frozen:
-    """Rows that are already copied and become samples only when they are formatted, which is off the event loop.
+    """Rows that are copied one by one and become samples only when they are formatted, which is off the event loop.
 
     A source with many rows returns this; one with few just yields its samples.
     """
 
-    __slots__ = ("_expand",)
+    __slots__ = ("_expand", "_rows", "_taken")
 
-    def __init__(self, expand: Callable[[], Iterable[Sample]]) -> None:
+    def __init__(self, rows: Iterable[Any], expand: Callable[[list[Any]], Iterable[Sample]]) -> None:
+        """`rows` is iterated on the event loop, with pauses: what it goes through may change between two rows."""
+        self._rows = rows
         self._expand = expand
+        self._taken: list[Any] = []
+
+    def steps(self) -> Iterator[None]:
+        """Copy the rows, one a step."""
+        for row in self._rows:
+            self._taken.append(row)
+            yield
 
     def __iter__(self) -> Iterator[Sample]:
-        return iter(self._expand())
+        return iter(self._expand(self._taken))
 
 
 class Source(Protocol):
     """Anything with numbers to show. Hot paths keep plain integers; this is called only when somebody scrapes."""
 
     def samples(self) -> Iterable[Sample]:
-        """The numbers now. Called on the event loop, so it copies and does not format."""
+        """The numbers now. Iterated on the event loop with pauses, so it copies and does not format.
+
+        What it goes through may change between two samples.
+        """
         ...

@@ -1,6 +1,6 @@
 """From the sources' integers to the text that Prometheus reads.
 
-A scrape has two halves: `Collector.snapshot` copies the numbers on the event loop, and `render` turns them into text
+A scrape has two halves: `Collector.steps` copies the numbers on the event loop, and `render` turns them into text
 off the loop, because formatting the samples of ten thousand partitions takes longer than any client should wait.
 """
 
@@ -33,12 +33,25 @@ class Collector:
         self._sources.append(source)
 
     def snapshot(self) -> Iterable[Sample]:
-        """Every number now, to be iterated anywhere. On the event loop, so that the numbers belong together."""
+        """Every number now, to be iterated anywhere."""
         parts: list[Iterable[Sample]] = []
+        for _ in self.steps(parts):
+            pass
+        return chain.from_iterable(parts)
+
+    def steps(self, parts: list[Iterable[Sample]]) -> Iterator[None]:
+        """Copy every number into `parts`, a few a step: on the event loop, where others wait for their turn."""
         for source in self._sources:
             samples = source.samples()
-            parts.append(samples if isinstance(samples, Frozen) else list(samples))
-        return chain.from_iterable(parts)
+            if isinstance(samples, Frozen):
+                parts.append(samples)
+                yield from samples.steps()
+            else:
+                copied: list[Sample] = []
+                parts.append(copied)
+                for sample in samples:
+                    copied.append(sample)
+                    yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from penstock.observe import catalog
@@ -22,6 +23,13 @@ class PartitionView(NamedTuple):
     size_bytes: int
 
 
+class TopicView(NamedTuple):
+    """One topic, where its partitions are not shown."""
+
+    name: str
+    partitions: int
+
+
 class BrokerView(NamedTuple):
     """One broker of the cluster."""
 
@@ -32,23 +40,41 @@ class BrokerView(NamedTuple):
 class ClusterSource:
     """Turns the brokers and partitions that a broker knows into samples."""
 
-    __slots__ = ("_brokers", "_partitions")
+    __slots__ = ("_brokers", "_partitions", "_per_partition", "_topics")
 
     def __init__(
-        self, *, brokers: Callable[[], Iterable[BrokerView]], partitions: Callable[[], Iterable[PartitionView]]
+        self,
+        *,
+        brokers: Callable[[], Iterable[BrokerView]],
+        topics: Callable[[], Iterable[TopicView]],
+        partitions: Callable[[], Iterable[PartitionView]],
+        per_partition: Callable[[], bool],
     ) -> None:
+        """`per_partition` is whether each partition has its own samples, or its topic only their number."""
         self._brokers = brokers
+        self._topics = topics
         self._partitions = partitions
+        self._per_partition = per_partition
 
     def samples(self) -> Frozen:
-        brokers, partitions = list(self._brokers()), list(self._partitions())
-        return Frozen(lambda: _cluster_samples(brokers, partitions))
+        brokers = list(self._brokers())
+        if self._per_partition():
+            return Frozen(self._partitions(), lambda rows: chain(_broker_samples(brokers), _cluster_samples(rows)))
+        return Frozen(self._topics(), lambda rows: chain(_broker_samples(brokers), _topic_samples(rows)))
 
 
-def _cluster_samples(brokers: list[BrokerView], partitions: list[PartitionView]) -> Iterator[Sample]:
+def _broker_samples(brokers: list[BrokerView]) -> Iterator[Sample]:
     yield catalog.BROKERS.sample(len(brokers))
     for broker in brokers:
         yield catalog.BROKER_INFO.sample(1, str(broker.id), broker.address)
+
+
+def _topic_samples(topics: list[TopicView]) -> Iterator[Sample]:
+    for topic in topics:
+        yield catalog.TOPIC_PARTITIONS.sample(topic.partitions, topic.name)
+
+
+def _cluster_samples(partitions: list[PartitionView]) -> Iterator[Sample]:
     counts: dict[str, int] = {}
     for view in partitions:
         counts[view.topic] = counts.get(view.topic, 0) + 1

@@ -1,15 +1,17 @@
 """How far each group is behind, read from memory: its offsets from the coordinators, the ends from the partitions."""
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import islice, starmap
 
+from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
-from penstock.observe.groups import GroupsView, LagView
+from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.hosts import Hosts
 from penstock.storage.store import LogStore
 
 OFFSETS_TOLD_MAX = 20_000
-"""Committed offsets of one scrape: it is taken on the loop, and must not hold up anybody's heartbeat."""
+"""Committed offsets of one scrape: its text must not grow with what clients commit."""
 
 
 class GroupLag:
@@ -20,31 +22,36 @@ class GroupLag:
         self._hosts = hosts
         self._logs = logs
 
-    def view(self) -> GroupsView:
-        lags: list[LagView] = []
-        members: list[tuple[str, int]] = []
-        bounds: dict[tuple[str, int], tuple[int, int] | None] = {}
-        live = {host.tp: host.state for host in self._hosts.live()}
+    def rows(self) -> Iterator[GroupRow]:
+        """What is known of every group, over as many turns of the loop as the reader takes."""
+        bounds: dict[TopicPartition, tuple[int, int] | None] = {}
         left = OFFSETS_TOLD_MAX
         untold = False
-        for coordinator in self._coordinators.loaded():
-            shard = coordinator.shard()
-            members += islice(shard.members_by_group(), left)
-            offsets = shard.committed()
-            for group, committed in islice(offsets, left):
+        for coordinator in list(self._coordinators.loaded()):
+            try:
+                shard = coordinator.shard()
+            except BrokerError:
+                # It was lost since the last row.
+                continue
+            members = list(islice(shard.members_by_group(), left))
+            offsets = list(islice(shard.committed(), left + 1))
+            untold = untold or len(offsets) > left
+            yield from starmap(MembersView, members)
+            for group, committed in offsets[:left]:
                 left -= 1
                 tp = TopicPartition(committed.topic, committed.partition)
                 if tp not in bounds:
-                    state = live.get(tp)
-                    bounds[tp] = self._bounds(tp) if state is None else (state.log_start, state.high_watermark)
+                    bounds[tp] = self._bounds(tp)
                 bound = bounds[tp]
                 if bound is not None:
-                    lags.append(LagView(group, tp.topic, tp.partition, committed.offset, *bound))
-            untold = untold or next(offsets, None) is not None
-        return GroupsView(lags, members, self._coordinators.loading, untold)
+                    yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
+        yield CoverageView(self._coordinators.loading, untold)
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
-        """Start and end of a partition that nobody has used since the start; None where it is not here."""
+        """Start and end of a partition; None where it is not here."""
+        host = self._hosts.used(tp)
+        if host is not None:
+            return host.state.log_start, host.state.high_watermark
         topic = self._hosts.topic(tp.topic)
         log = self._logs.get(tp)
         if topic is None or log is None or tp.partition >= len(topic.partitions):

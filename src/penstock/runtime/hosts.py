@@ -123,6 +123,11 @@ class Hosts:
     def topic(self, name: str) -> TopicState | None:
         return self._topics.get(name)
 
+    def used(self, tp: TopicPartition) -> PartitionHost | None:
+        """The host of a partition that somebody has asked for; None where nobody has."""
+        hosts = self._live.get(tp.topic)
+        return None if hosts is None else hosts.get(tp.partition)
+
     def live(self) -> Iterator[PartitionHost]:
         """The hosts that somebody has asked for; make a list of it before anything can change it."""
         return (host for hosts in self._live.values() for host in hosts.values())

@@ -1,4 +1,5 @@
 import gzip
+from collections.abc import Iterable, Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,8 +8,9 @@ from penstock.observe import catalog
 from penstock.observe.catalog import METRICS
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.loop_lag import LoopLag
+from penstock.observe.metric import Sample
 from penstock.observe.metrics import Collector, render
-from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView
+from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView, TopicView
 
 
 def scraped(*sources: object) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -54,12 +56,45 @@ def test_requests_are_counted_by_api_and_version_and_timed_by_api() -> None:
     assert shown["penstock_requests_refused_total"] == {(("reason", "frame_too_large"),): 1}
 
 
+def cluster(partitions: list[PartitionView], *, per_partition: bool) -> ClusterSource:
+    return ClusterSource(
+        brokers=lambda: [BrokerView(1, "h:9092")],
+        topics=lambda: [TopicView("orders", len(partitions))],
+        partitions=lambda: partitions,
+        per_partition=lambda: per_partition,
+    )
+
+
+def test_partitions_can_be_left_out_and_their_number_stays() -> None:
+    partitions = [PartitionView("orders", at, 1, (1,), (1,), 0, 0, 0) for at in range(3)]
+
+    shown = scraped(cluster(partitions, per_partition=False))
+
+    assert shown["kafka_topic_partitions"] == {(("topic", "orders"),): 3}
+    assert shown["kafka_brokers"] == {(): 1}
+    assert not [name for name in shown if name.startswith("kafka_topic_partition_")]
+
+
+def test_a_scrape_copies_one_row_in_a_step() -> None:
+    copied: list[int] = []
+
+    def partitions() -> Iterator[PartitionView]:
+        for at in range(5):
+            copied.append(at)
+            yield PartitionView("orders", at, 1, (1,), (1,), 0, 0, 0)
+
+    source = ClusterSource(brokers=list, topics=list, partitions=partitions, per_partition=lambda: True)
+    parts: list[Iterable[Sample]] = []
+    for step, _ in enumerate(Collector([source]).steps(parts)):
+        assert copied == list(range(step + 1))
+    assert len(copied) == 5
+    assert sum(sample.metric is catalog.PARTITION_END for part in parts for sample in part) == 5
+
+
 def test_partitions_are_shown_in_the_names_of_kafka_exporter() -> None:
     led = PartitionView("orders", 0, 1, (1, 2), (1,), 5, 90, 4096)
     orphan = PartitionView("orders", 1, -1, (2, 1), (2, 1), 0, 0, 0)
-    source = ClusterSource(brokers=lambda: [BrokerView(1, "h:9092")], partitions=lambda: [led, orphan])
-
-    shown = scraped(source)
+    shown = scraped(cluster([led, orphan], per_partition=True))
 
     zero, one = (("partition", "0"), ("topic", "orders")), (("partition", "1"), ("topic", "orders"))
     assert shown["kafka_brokers"] == {(): 1}

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 import uvloop
 
+from penstock.model.turns import Turns
 from penstock.observe import catalog, http
 from penstock.observe.http import ObserveServer
 from penstock.observe.log import logger
@@ -14,6 +15,11 @@ from penstock.observe.metric import Sample
 from penstock.observe.metrics import Collector
 
 LOG = logger("test")
+
+
+def turns() -> Turns:
+    loop = asyncio.get_running_loop()
+    return Turns(loop.call_soon, loop.time)
 
 
 class State:
@@ -30,7 +36,7 @@ def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
 
     async def main() -> None:
         state = State()
-        server = ObserveServer(Collector([state]), lambda: state.waiting_for, LOG)
+        server = ObserveServer(Collector([state]), lambda: state.waiting_for, LOG, turns())
         assert await server.start("127.0.0.1", 0)
         try:
             await use(server, state)
@@ -152,8 +158,8 @@ def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytes
 
 def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
     async def main() -> None:
-        first = ObserveServer(Collector(), lambda: (), LOG)
-        second = ObserveServer(Collector(), lambda: (), LOG)
+        first = ObserveServer(Collector(), lambda: (), LOG, turns())
+        second = ObserveServer(Collector(), lambda: (), LOG, turns())
         assert await first.start("127.0.0.1", 0)
         assert await second.start("127.0.0.1", first.port)
         assert second.port != first.port
@@ -167,7 +173,7 @@ def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
 def test_an_address_that_is_none_of_this_machine_is_reported_and_not_fatal(host: str) -> None:
     async def main() -> None:
-        server = ObserveServer(Collector(), lambda: (), LOG)
+        server = ObserveServer(Collector(), lambda: (), LOG, turns())
         assert not await server.start(host, 0)
         await server.stop()
 
@@ -189,7 +195,7 @@ def test_a_port_that_is_taken_between_bind_and_listen_is_reported_and_not_fatal(
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(asyncio, "start_server", start_server)
-            late = ObserveServer(Collector(), lambda: (), LOG)
+            late = ObserveServer(Collector(), lambda: (), LOG, turns())
             assert not await late.start("127.0.0.1", first.getsockname()[1])
         await late.stop()
         first.close()

@@ -14,7 +14,8 @@ from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
-from penstock.observe.groups import GroupSource
+from penstock.observe.groups import CoverageView, GroupSource, LagView
+from penstock.observe.metrics import Collector
 from penstock.runtime import coordinator_load, group_lag
 from penstock.runtime.coordinator_set import partition_of
 from penstock.runtime.group_lag import GroupLag
@@ -295,8 +296,8 @@ def test_groups_that_are_loaded_follow_the_brokers_settings() -> None:
 
 
 def lags(groups: Groups) -> dict[tuple[str, int], tuple[int, int]]:
-    view = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).view()
-    return {(one.group, one.partition): (one.offset, one.lag) for one in view.lags}
+    rows = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).rows()
+    return {(one.group, one.partition): (one.offset, one.lag) for one in rows if isinstance(one, LagView)}
 
 
 def test_lag_is_what_is_left_to_read() -> None:
@@ -347,10 +348,11 @@ def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPa
     async def act(groups: Groups) -> None:
         for at in range(20):
             await groups.commit(at, f"g{at}")
-        view = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).view()
+        lag = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store)
+        rows = list(lag.rows())
 
-        assert len(view.lags) == 5
-        assert view.untold
+        assert sum(isinstance(row, LagView) for row in rows) == 5
+        assert rows[-1] == CoverageView(loading=0, untold=True)
 
     with_groups(act, offsets_topic(4))
 
@@ -363,7 +365,13 @@ def test_samples_have_kafka_exporters_names() -> None:
             await groups.commit(4, partition=partition)
         lag = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store)
 
-        samples = {(sample.metric.name, sample.labels): sample.value for sample in GroupSource(lag.view).samples()}
+        def shown(*, per_partition: bool) -> dict[tuple[str, tuple[str, ...]], object]:
+            source = GroupSource(lag.rows, per_partition=lambda: per_partition)
+            return {(one.metric.name, one.labels): one.value for one in Collector([source]).snapshot()}
+
+        samples = shown(per_partition=True)
+        sums = shown(per_partition=False)
+        assert sums == {key: value for key, value in samples.items() if len(key[1]) < 3}
 
         assert samples == {
             ("penstock_groups_loading", ()): 0,
