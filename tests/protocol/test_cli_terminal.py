@@ -9,7 +9,8 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -29,13 +30,13 @@ def cli(broker: Any) -> Cli:
 
 
 class OnTerminal:
-    """A command whose stdin, stdout and stderr are a terminal."""
+    """A command whose stdout and stderr, and stdin unless it is given one, are a terminal."""
 
-    def __init__(self, cli: Cli, *arguments: str, **environment: str) -> None:
+    def __init__(self, cli: Cli, *arguments: str, stdin: IO[str] | None = None, **environment: str) -> None:
         self._mine, theirs = pty.openpty()
         self.process = subprocess.Popen(
             [*PENSTOCK, *arguments],
-            stdin=theirs,
+            stdin=theirs if stdin is None else stdin,
             stdout=theirs,
             stderr=theirs,
             env={**cli.environment, "TERM": "xterm", **environment},
@@ -70,8 +71,8 @@ class OnTerminal:
 
 
 @contextlib.contextmanager
-def on_terminal(cli: Cli, *arguments: str, **environment: str) -> Iterator[OnTerminal]:
-    terminal = OnTerminal(cli, *arguments, **environment)
+def on_terminal(cli: Cli, *arguments: str, stdin: IO[str] | None = None, **environment: str) -> Iterator[OnTerminal]:
+    terminal = OnTerminal(cli, *arguments, stdin=stdin, **environment)
     try:
         yield terminal
     finally:
@@ -188,3 +189,14 @@ def test_ctrl_c_ends_following_and_cuts_everything_else_short(cli: Cli, topic: s
         produce.read_until(b"one a line")
         produce.process.send_signal(signal.SIGINT)
         assert produce.process.wait(COMMAND_SECONDS_MAX) == 130
+
+
+def test_a_bar_shows_how_much_of_a_file_is_sent(cli: Cli, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("line\n" * 3_000)
+
+    with path.open() as file, on_terminal(cli, "produce", topic, stdin=file) as terminal:
+        seen = terminal.read_all()
+
+    assert b"sending" in seen
+    assert b"sent 3,000 records" in seen

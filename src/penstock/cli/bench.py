@@ -213,6 +213,8 @@ def read_latencies(reader: Reader, pacer: Pacer, topic: str, *, skip: int) -> Ou
         for batch in reader.batches():
             now = clock.monotonic()
             for message in batch:
+                if len(message) != pacer.size:
+                    continue  # another producer's
                 seen += 1
                 if seen > skip:
                     latencies.add(now - STAMP.unpack_from(message.value())[0])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from penstock.cli.failure import Failure
 from penstock.client.admin import ConfigValue
 from penstock.client.failures import ClientError
-from penstock.config.key import nearest
 
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
@@ -24,7 +23,7 @@ def require_settings(
         if to_change and name in there and there[name].read_only:
             raise Failure(f"{name} of {owner} cannot be changed while the broker runs", AT_START.format(name))
         if name not in there:
-            meant = nearest(name, there).removeprefix("; ")
+            meant = nearest_setting(name, there)
             raise Failure(
                 f"{owner} has no setting {name}", meant or f"`penstock config describe {owner} --all` has all"
             )
@@ -46,7 +45,14 @@ def hint_for(known: Sequence[ConfigValue], names: Iterable[str]) -> str:
     there = {each.name: each for each in known}
     for name in names:
         if name not in there:
-            return nearest(name, there).removeprefix("; ")
+            return nearest_setting(name, there)
         if there[name].read_only:
             return AT_START.format(name)
     return "the name is right and the value is not: the message says what is allowed"
+
+
+def nearest_setting(name: str, known: Mapping[str, object]) -> str:
+    """A question about the nearest name; empty where none is near."""
+    from penstock.config.key import nearest  # a command that succeeds does without
+
+    return nearest(name, known).removeprefix("; ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from time import sleep
 from typing import Any
 
@@ -195,6 +194,8 @@ class Admin:
             yield
         except ClientError as error:
             if error.code == UNKNOWN_TOPIC_OR_PARTITION:
+                from difflib import get_close_matches  # a command that succeeds does without
+
                 close = get_close_matches(name, [each.name for each in self.topics()], n=1)
                 meant = f"did you mean {close[0]}? " if close else ""
                 error.hint = f"{meant}`penstock topic list` shows the topics, `penstock topic create` makes one"
