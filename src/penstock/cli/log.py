@@ -108,11 +108,17 @@ def accept_loss(
 ) -> None:
     """Give up records whose files are gone, so that the next start serves the rest of the partition."""
     from penstock.cli.topic import confirm
-    from penstock.storage.completeness import give_up, missing_of, read_note
+    from penstock.storage.completeness import NOTE, give_up, missing_of, read_note
     from penstock.storage.disk import RealDisk
+    from penstock.storage.notes import NoteDamaged
 
     disk, path = RealDisk(), str(directory)
-    expected = read_note(disk, path)
+    try:
+        expected = read_note(disk, path)
+    except NoteDamaged as damage:
+        raise Failure(
+            f"{path}/{NOTE} is damaged: {damage}", "remove it: the next start then serves what is there"
+        ) from damage
     missing = [] if expected is None else missing_of(disk, path, expected.segments)
     if expected is None or not missing:
         raise Failure(f"no start has found files missing in {path}", "a broker serves what it finds there")

@@ -12,6 +12,7 @@ from penstock.storage.completeness import Contents
 from penstock.storage.directories import CLEAN_SHUTDOWN
 from penstock.storage.disk import RealDisk
 from penstock.storage.names import GAPS, parse_offset_name, parse_partition_name, partition_name
+from penstock.storage.notes import NoteDamaged
 from penstock.storage.summary import SUMMARY
 
 
@@ -29,10 +30,20 @@ def missing_faults(path: Path) -> Iterator[Bad]:
     """Files that a partition's directory, or those of a data directory, should have and have not."""
     for directory in sorted({path, *(each.parent for each in path.rglob("*") if each.is_file())}):
         yield from _indexes_of_nothing(directory)
-        yield from _lacking(directory, completeness.read_note(RealDisk(), str(directory)))
+        yield from _noted(directory)
         yield from _left_by_clean_stop(directory)
     if parse_partition_name(path.name) is not None:
         yield from _left_by_clean_stop(path.parent, only=path)
+
+
+def _noted(directory: Path) -> Iterator[Bad]:
+    """What an earlier start of the broker found missing."""
+    try:
+        noted = completeness.read_note(RealDisk(), str(directory))
+    except NoteDamaged as damage:
+        yield Bad(directory / completeness.NOTE, 0, str(damage))
+    else:
+        yield from _lacking(directory, noted)
 
 
 def _indexes_of_nothing(directory: Path) -> Iterator[Bad]:

@@ -18,7 +18,7 @@ from penstock.core.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_ne
 from penstock.model.clock import Chance
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState
-from penstock.storage import checkpoint, partition_metadata, set_aside
+from penstock.storage import marks, partition_metadata, set_aside
 from penstock.storage.checkpoint import CheckpointDamaged
 from penstock.storage.directories import CLUSTER_ID, LOCK, NODE_ID, LogDirectory
 from penstock.storage.disk import Disk, replace_file
@@ -99,10 +99,7 @@ class DataDirectories:
 
     def _unknown(self, directory: LogDirectory, image: MetadataImage) -> Iterator[StrayLog]:
         """Logs under their own names that the next start would set aside."""
-        starts, recovered, marks = (
-            self._checkpoint(directory, name)
-            for name in (checkpoint.LOG_STARTS, checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS)
-        )
+        checkpointed = marks.read(self._disk, directory.path)
         for name in self._disk.list_directory(directory.path):
             tp = parse_partition_name(name)
             topic_id = None if tp is None else set_aside.read_topic_id(self._disk, directory.file(name))
@@ -111,22 +108,18 @@ class DataDirectories:
             topic = image.topics.get(tp.topic)
             own = topic is not None and tp.partition < len(topic.partitions)
             if topic is None or not own or topic_id not in (topic.topic_id, TOPIC_ID_ZERO):
+                last = checkpointed.of(tp)
                 yield StrayLog(
                     path=directory.file(name),
                     tp=tp,
                     topic_id=topic_id,
                     reason=Reason.UNKNOWN_TOPIC,
                     stop=directory.last_stop(),
-                    log_start=starts.get(tp, 0),
-                    recovery_point=recovered.get(tp, 0),
-                    high_watermark=marks.get(tp, 0),
+                    log_start=last.log_start,
+                    recovery_point=last.recovery_point,
+                    high_watermark=last.high_watermark,
+                    cleaned_to=last.cleaned_to,
                 )
-
-    def _checkpoint(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoint.read_offsets(self._disk, directory.file(name))
-        except CheckpointDamaged:
-            return {}
 
     def give(self, logs: Collection[StrayLog], name: str, topic_id: TopicId, chance: Chance) -> None:
         """Write into the logs whose they are now; the next start puts them in their place."""

@@ -6,14 +6,14 @@ files are back, or until an operator gives the records up. A note in the partiti
 keeps that through further starts, however they end.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from penstock.model.ids import TopicId
-from penstock.storage import partition_metadata
+from penstock.storage import notes, partition_metadata
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import LOG, PARTITION_METADATA, offset_name
+from penstock.storage.notes import NoteDamaged
 from penstock.storage.segment_files import unlink_if_there
 
 NOTE = "records-missing.json"
@@ -73,21 +73,24 @@ def write_note(disk: Disk, path: str, expected: Contents) -> None:
         "log_end": expected.log_end,
         "given_up": expected.given_up,
     }
-    replace_file(disk, f"{path}/{NOTE}", json.dumps(note).encode(), sync=True)
+    replace_file(disk, f"{path}/{NOTE}", notes.encode(note), sync=True)
 
 
 def read_note(disk: Disk, path: str) -> Contents | None:
-    """What an earlier start found missing; None when nothing was."""
+    """What an earlier start found missing; None when nothing was, `NoteDamaged` when that cannot be read."""
     try:
-        note = json.loads(disk.read_file(f"{path}/{NOTE}"))
+        note = notes.decode(disk.read_file(f"{path}/{NOTE}"))
     except FileNotFoundError:
         return None
-    return Contents(
-        segments=tuple((base, size) for base, size in note["segments"]),
-        log_start=note["log_start"],
-        log_end=note["log_end"],
-        given_up=note["given_up"],
-    )
+    try:
+        return Contents(
+            segments=tuple((base, size) for base, size in note["segments"]),
+            log_start=note["log_start"],
+            log_end=note["log_end"],
+            given_up=note["given_up"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoteDamaged(f"{type(error).__name__}: {error}") from error
 
 
 def forget_note(disk: Disk, path: str) -> None:

@@ -290,6 +290,8 @@ class Log(SegmentedLog):
         if offset > self.log_start:
             self.open()
             self.log_start = offset
+            # Only committed records are deleted: a checkpoint that says otherwise is damaged.
+            self.high_watermark = max(self.high_watermark, offset)
             self.epochs.delete_before(offset)
 
     def drop_oldest(self, count: int) -> list[str]:
@@ -375,8 +377,7 @@ class Log(SegmentedLog):
         self.segments.clear()
         self.truncations += 1
         self.size_bytes = 0
-        self.log_start = self.log_end = self.recovery_point = offset
-        self.high_watermark = min(self.high_watermark, offset)
+        self.log_start = self.log_end = self.recovery_point = self.high_watermark = offset
         self.epochs = LeaderEpochs()
         self.leader_epoch = self.epochs.latest
         try:

@@ -130,11 +130,10 @@ class Recovery:
             self._keep_offsets(log_end)
             log_end = self.high_watermark
         if log_end < log_start:
-            # What is left was deleted before the stop, and new records go where they would have gone.
-            for segment in self.segments:
-                remove_segment(self.disk, self.path, segment.base)
-            self.segments = []
-            log_end = log_start
+            # Only committed records are deleted, so that a log never ends before its start.
+            detail = f"the checkpoint says that the log starts at {log_start}, and it ends at {log_end}"
+            self._tell("log_start_distrusted", log_start, detail, serious=True)
+            log_start = self.segments[0].base
         elif self.segments:
             log_start = max(log_start, self.segments[0].base)
         epochs = self._load_epochs(stop, log_start, log_end)

@@ -14,6 +14,7 @@ from penstock.storage.directories import LogDirectory
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.head import Head
 from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
+from penstock.storage.notes import NoteDamaged
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.recovery import Finding, Stop
 from penstock.storage.segment import NO_TIMESTAMP, Segment
@@ -193,8 +194,10 @@ class SegmentedLog:
                 self.made = True
         except OSError as error:
             raise self.directory.failed(error, f"opening the log of {self.tp}") from error
-        except (ValueError, KeyError) as error:
-            raise self.take_offline(f"{completeness.NOTE} cannot be read: {error}") from error
+        except NoteDamaged as error:
+            raise self.take_offline(
+                f"{completeness.NOTE}, which says what it lacks, is damaged ({error}); remove it to serve what is there"
+            ) from error
         reason = completeness.in_words(missing, self.path, self.left)
         if not self.left.given_up:
             self._tell("records_missing", reason)

@@ -6,12 +6,11 @@ whose topic the metadata knows again (a restored copy, `penstock log adopt`) is 
 """
 
 import contextlib
-import json
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
-from penstock.storage import partition_metadata
+from penstock.storage import notes, partition_metadata
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import (
     PARTITION_METADATA,
@@ -51,6 +50,8 @@ class StrayLog:
     recovery_point: int = 0
     high_watermark: int = 0
     cleaned_to: int = 0
+    damage: str | None = None
+    """Why its note cannot be believed, where that is so."""
 
     @property
     def is_restorable(self) -> bool:
@@ -92,7 +93,7 @@ def write_note(disk: Disk, log: StrayLog) -> None:
         "high_watermark": log.high_watermark,
         "cleaned_to": log.cleaned_to,
     }
-    replace_file(disk, f"{log.path}/{NOTE}", json.dumps(note, indent=1).encode(), sync=True)
+    replace_file(disk, f"{log.path}/{NOTE}", notes.encode(note), sync=True)
 
 
 def forget_note(disk: Disk, path: str) -> None:
@@ -112,7 +113,7 @@ def read(disk: Disk, path: str) -> StrayLog | None:
     if not name.endswith(STRAY_DIRECTORY):
         return None
     try:
-        note = json.loads(disk.read_file(f"{path}/{NOTE}"))
+        note = notes.decode(disk.read_file(f"{path}/{NOTE}"))
         return StrayLog(
             path=path,
             tp=TopicPartition(note["topic"], note["partition"]),
@@ -124,13 +125,20 @@ def read(disk: Disk, path: str) -> StrayLog | None:
             high_watermark=note["high_watermark"],
             cleaned_to=note["cleaned_to"],
         )
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
-        # Set aside by an earlier version or by hand: the name says which partition, and nothing says why.
-        tp = parse_partition_name(name.removesuffix(STRAY_DIRECTORY).rpartition(".")[0])
-        topic_id = read_topic_id(disk, path)
-        if tp is None or topic_id is None:
-            return None
-        return StrayLog(path=path, tp=tp, topic_id=topic_id, reason=Reason.SECOND_COPY)
+    except (FileNotFoundError, NotADirectoryError):
+        # Set aside by an earlier version or by hand.
+        return _without_note(disk, path, None)
+    except (ValueError, KeyError, TypeError) as error:
+        return _without_note(disk, path, f"{type(error).__name__}: {error}")
+
+
+def _without_note(disk: Disk, path: str, damage: str | None) -> StrayLog | None:
+    """The log as its directory describes it: the name says which partition, and nothing says why it is there."""
+    tp = parse_partition_name(path.rpartition("/")[2].removesuffix(STRAY_DIRECTORY).rpartition(".")[0])
+    topic_id = read_topic_id(disk, path)
+    if tp is None or topic_id is None:
+        return None
+    return StrayLog(path=path, tp=tp, topic_id=topic_id, reason=Reason.SECOND_COPY, damage=damage)
 
 
 def read_topic_id(disk: Disk, path: str) -> TopicId | None:

@@ -2,31 +2,25 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.model.clock import Chance, Clock
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import Logger
-from penstock.storage import set_aside, summary
-from penstock.storage.checkpoint import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    CheckpointDamaged,
-    CheckpointFiles,
-    encode_offsets,
-    read_offsets,
-)
+from penstock.storage import marks, partition_metadata, set_aside, summary
+from penstock.storage.checkpoint import CheckpointDamaged, CheckpointFiles
 from penstock.storage.directories import CLUSTER_ID, LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
 from penstock.storage.flush import run_flush
 from penstock.storage.log import Log
+from penstock.storage.marks import LogMarks, MarksFound
 from penstock.storage.names import (
     DELETE_DIRECTORY,
     FUTURE_DIRECTORY,
+    PARTITION_METADATA,
     marked_name,
     parse_partition_name,
     partition_name,
@@ -212,10 +206,7 @@ class LogStore:
 
     def _find(self, directory: LogDirectory, default: LogSettings, stop: Stop) -> list[Log]:
         summaries = self._read_summaries(directory) if stop is Stop.CLEAN else {}
-        starts, ends, marks, cleaned = (
-            self._read_checkpoint(directory, name)
-            for name in (LOG_STARTS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-        )
+        checkpointed = self._read_marks(directory)
         logs: list[Log] = []
         for name in sorted(self._disk.list_directory(directory.path)):
             if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY)):
@@ -224,17 +215,17 @@ class LogStore:
             tp = parse_partition_name(name)
             if tp is None:
                 continue
-            known = summaries.get(tp)
-            topic_id = known.topic_id if known else set_aside.read_topic_id(self._disk, directory.file(name))
+            known, last = summaries.get(tp), checkpointed.of(tp)
+            topic_id = known.topic_id if known else self._topic_id(directory.file(name), last)
             if topic_id is None:
                 continue
             log = self._make(tp, topic_id, default, directory, directory.file(name), stop)
-            log.log_start = known.log_start if known else starts.get(tp, 0)
+            log.log_start = known.log_start if known else last.log_start
             # Without a summary the end is found by opening the log.
             log.log_end = known.log_end if known else -1
-            log.recovery_point = log.checkpointed = known.log_end if known else ends.get(tp, 0)
-            log.high_watermark = marks.get(tp, 0)
-            log.cleaned_to = cleaned.get(tp, 0)
+            log.recovery_point = log.checkpointed = known.log_end if known else last.recovery_point
+            log.high_watermark = last.high_watermark
+            log.cleaned_to = last.cleaned_to
             if known:
                 log.size_bytes, log.oldest_ms, log.left = known.size_bytes, known.oldest_ms, known.contents()
             logs.append(log)
@@ -249,12 +240,24 @@ class LogStore:
             self._log.warning("summary_damaged", detail=str(damage), consequence="every log is opened")
             return {}
 
-    def _read_checkpoint(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, directory.file(name))
-        except CheckpointDamaged as damage:
-            self._log.warning("checkpoint_damaged", detail=str(damage), consequence="taken as empty")
-            return {}
+    def _topic_id(self, path: str, last: LogMarks) -> TopicId | None:
+        """The topic id in a partition's directory, put right where it has rotted since the last checkpoint."""
+        found = set_aside.read_topic_id(self._disk, path)
+        if found is None or not partition_metadata.is_rotten(found, last.topic_id):
+            return found
+        self._log.warning("topic_id_repaired", path=path, found=found.hex(), topic_id=last.topic_id.hex())
+        # A disk that is full leaves it for the next start.
+        with suppress(OSError):
+            replace_file(
+                self._disk, f"{path}/{PARTITION_METADATA}", partition_metadata.encode(last.topic_id), sync=True
+            )
+        return last.topic_id
+
+    def _read_marks(self, directory: LogDirectory) -> MarksFound:
+        found = marks.read(self._disk, directory.path)
+        for damage in found.damaged:
+            self._log.warning("checkpoint_damaged", detail=damage, consequence="another copy counts, if there is one")
+        return found
 
     def _tell(self, tp: TopicPartition, finding: Finding) -> None:
         tell = self._log.error if finding.serious else self._log.warning
@@ -365,6 +368,14 @@ class LogStore:
 
     def _find_strays(self, directory: LogDirectory) -> None:
         for stray in set_aside.find(self._disk, directory.path):
+            if stray.damage is not None:
+                self._log.error(
+                    "set_aside_note_damaged",
+                    partition=str(stray.tp),
+                    path=stray.path,
+                    reason=stray.damage,
+                    hint="if its topic misses it, 'penstock log adopt' makes it a topic again",
+                )
             self._note_stray(directory, stray)
 
     def _note_stray(self, directory: LogDirectory, stray: StrayLog) -> None:
@@ -445,18 +456,21 @@ class LogStore:
 
     @staticmethod
     def _checkpoints(directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:
-        columns = {
-            RECOVERY_POINTS: [(log.tp, log.recovery_point) for log in logs],
-            LOG_STARTS: [(log.tp, log.log_start) for log in logs if log.log_start],
-            # The end of a log that could not be opened is not known: its last checkpoint stands.
-            HIGH_WATERMARKS: [
-                (log.tp, min(log.high_watermark, log.log_end) if log.offline is None else log.high_watermark)
+        return marks.files(
+            directory.path,
+            (
+                LogMarks(
+                    tp=log.tp,
+                    topic_id=log.topic_id,
+                    recovery_point=log.recovery_point,
+                    log_start=log.log_start,
+                    # The end of a log that could not be opened is not known: its last checkpoint stands.
+                    high_watermark=log.high_watermark if log.offline else min(log.high_watermark, log.log_end),
+                    cleaned_to=log.cleaned_to,
+                )
                 for log in logs
-            ],
-            CLEANER_OFFSETS: [(log.tp, log.cleaned_to) for log in logs if log.cleaned_to],
-        }
-        for name, offsets in columns.items():
-            yield directory.file(name), encode_offsets(offsets)
+            ),
+        )
 
     def checkpoint(self) -> None:
         """Write the checkpoints, waiting for the disk."""

@@ -323,12 +323,24 @@ def test_an_epoch_that_was_cut_off_with_its_batches_is_forgotten():
     assert again.epochs.entries() == [(1, 0)]
 
 
-def test_a_log_whose_start_is_beyond_its_end_goes_on_at_the_start():
+@pytest.mark.parametrize("stop", list(Stop))
+def test_a_start_beyond_the_end_is_not_believed_and_deletes_nothing(stop):
     disk, _ = written()
 
-    log = log_on(disk, stop=Stop.MACHINE_CRASH, log_start=100)
+    log = log_on(disk, stop=stop, log_start=100)
+
+    assert (log.log_start, log.log_end) == (0, 16)
+    assert len(read_all(log)) == 16
+    assert [finding.event for finding in log.findings] == ["log_start_distrusted"]
+
+
+def test_a_log_whose_deleted_end_is_gone_goes_on_behind_it():
+    disk, _ = written()
+
+    log = log_on(disk, stop=Stop.MACHINE_CRASH, log_start=100, high_watermark=100)
 
     assert (log.log_start, log.log_end) == (100, 100)
+    assert read_all(log) == []
     assert put(log, batch_of(b"a")) == 100
 
 

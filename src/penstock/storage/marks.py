@@ -1,0 +1,142 @@
+"""How far each log of a directory has got, with a checksum in every line: `log-marks-checkpoint`.
+
+Kafka's checkpoints say the same in four files that have no checksum, and are written as well, for Kafka's tools. They
+count where this file is missing or damaged, partition by partition.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.storage.checkpoint import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    CheckpointDamaged,
+    encode_lines,
+    encode_offsets,
+    read_offsets,
+)
+from penstock.storage.disk import Disk
+
+MARKS = "log-marks-checkpoint"
+HEADER_LINES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMarks:
+    """How far a log had got at the last checkpoint."""
+
+    tp: TopicPartition
+    topic_id: TopicId = TOPIC_ID_ZERO
+    """Zero where only Kafka's checkpoints know the log: they name no topic id."""
+    recovery_point: int = 0
+    log_start: int = 0
+    high_watermark: int = 0
+    """Never below the log start: only committed records are deleted."""
+    cleaned_to: int = 0
+
+    def line(self) -> str:
+        facts = (
+            f"{self.tp.topic} {self.tp.partition} {self.topic_id.hex()} {self.recovery_point} {self.log_start} "
+            f"{self.high_watermark} {self.cleaned_to}"
+        )
+        return f"{facts} {checksum(facts)}"
+
+    @classmethod
+    def parse(cls, line: str) -> "LogMarks":
+        facts, _, crc = line.rpartition(" ")
+        if crc != checksum(facts):
+            raise ValueError(f"the checksum of {line!r} is wrong")
+        topic, partition, topic_id, *rest = facts.split()
+        recovery_point, log_start, high_watermark, cleaned_to = map(int, rest)
+        return cls(
+            tp=TopicPartition(topic, int(partition)),
+            topic_id=TopicId(bytes.fromhex(topic_id)),
+            recovery_point=recovery_point,
+            log_start=log_start,
+            high_watermark=high_watermark,
+            cleaned_to=cleaned_to,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarksFound:
+    """The checkpoints of a directory, as far as they can be believed."""
+
+    marks: dict[TopicPartition, LogMarks]
+    damaged: tuple[str, ...]
+    """What could not be believed, in words."""
+
+    def of(self, tp: TopicPartition) -> LogMarks:
+        return self.marks.get(tp) or LogMarks(tp=tp)
+
+
+def checksum(facts: str) -> str:
+    return f"{crc32c(facts.encode()):08x}"
+
+
+def files(directory: str, marks: Iterable[LogMarks]) -> Iterator[tuple[str, bytes]]:
+    """The checkpoint files of a directory, by their paths."""
+    known = list(marks)
+    yield f"{directory}/{MARKS}", encode_lines(each.line() for each in known)
+    columns = {
+        RECOVERY_POINTS: [(each.tp, each.recovery_point) for each in known],
+        LOG_STARTS: [(each.tp, each.log_start) for each in known if each.log_start],
+        HIGH_WATERMARKS: [(each.tp, each.high_watermark) for each in known],
+        CLEANER_OFFSETS: [(each.tp, each.cleaned_to) for each in known if each.cleaned_to],
+    }
+    for name, offsets in columns.items():
+        yield f"{directory}/{name}", encode_offsets(offsets)
+
+
+def read(disk: Disk, directory: str) -> MarksFound:
+    """What the checkpoints of a directory say; nothing of a log that no line can be believed about."""
+    path = f"{directory}/{MARKS}"
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return read_kafkas(disk, directory)
+    marks: dict[TopicPartition, LogMarks] = {}
+    damaged: list[str] = []
+    lines = data.decode(errors="replace").split("\n")
+    for line in filter(None, lines[HEADER_LINES:]):
+        try:
+            found = LogMarks.parse(line)
+        except ValueError as error:
+            damaged.append(f"{path}: {error}")
+        else:
+            marks[found.tp] = found
+    if not damaged and lines[1:HEADER_LINES] != [str(len(marks))]:
+        damaged.append(f"{path}: {len(marks)} entries where it says {lines[1:HEADER_LINES]}")
+    if damaged:
+        others = read_kafkas(disk, directory)
+        marks = others.marks | marks
+        damaged += others.damaged
+    return MarksFound(marks=marks, damaged=tuple(damaged))
+
+
+def read_kafkas(disk: Disk, directory: str) -> MarksFound:
+    """The same from Kafka's checkpoints alone; one that is damaged counts as empty."""
+    columns: dict[str, dict[TopicPartition, int]] = {}
+    damaged: list[str] = []
+    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+        try:
+            columns[name] = read_offsets(disk, f"{directory}/{name}")
+        except CheckpointDamaged as damage:
+            columns[name] = {}
+            damaged.append(str(damage))
+    marks = {
+        tp: LogMarks(
+            tp=tp,
+            recovery_point=columns[RECOVERY_POINTS].get(tp, 0),
+            log_start=columns[LOG_STARTS].get(tp, 0),
+            high_watermark=columns[HIGH_WATERMARKS].get(tp, 0),
+            cleaned_to=columns[CLEANER_OFFSETS].get(tp, 0),
+        )
+        for tp in {tp for column in columns.values() for tp in column}
+    }
+    return MarksFound(marks=marks, damaged=tuple(damaged))
