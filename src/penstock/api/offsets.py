@@ -16,13 +16,14 @@ from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
     CorruptMessage,
     InvalidRequest,
+    KafkaStorageError,
     OffsetNotAvailable,
     UnknownServerError,
     UnsupportedVersion,
 )
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
-from penstock.storage.view import TimedOffset
+from penstock.storage.view import LogChanged, LogView, TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch
 from penstock.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
@@ -38,7 +39,10 @@ VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 READ_COMMITTED = 1
 EPOCHS_FROM = 4
 
-Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[], TimedOffset | None]]
+SEARCHES_MAX = 10
+"""Searches of one log for one answer: each but the first follows a change of its files."""
+
+Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[LogView], TimedOffset | None]]
 """An answer to fill in, its host, the offset readers may see up to, and the look-up that reads the disk."""
 
 
@@ -101,19 +105,17 @@ class Offsets:
                 known = host.log.epochs.epoch_at(state.log_start)
                 answer.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
-                view = host.log.view()
-                searches.append((answer, host, readable, lambda: view.max_timestamp(budget)))
+                searches.append((answer, host, readable, lambda view: view.max_timestamp(budget)))
             elif timestamp >= 0:
-                view = host.log.view()
-                searches.append((answer, host, readable, lambda: view.offset_for_time(timestamp, budget)))
+                searches.append((answer, host, readable, lambda view: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
             return failed(index, error)
         return answer
 
     async def _search(self, response: by_time.Response, searches: list[Search], version: int) -> by_time.Response:
-        for answer, _, readable, search in searches:
+        for answer, host, readable, search in searches:
             try:
-                found = await asyncio.to_thread(search)
+                found = await searched(host, search)
             except BrokerError as error:
                 answer.error_code, _ = wire_error(error)
                 continue
@@ -153,6 +155,18 @@ class Offsets:
         except BrokerError as error:
             answer.error_code, _ = wire_error(error)
         return answer
+
+
+async def searched(host: PartitionHost, search: Callable[[LogView], TimedOffset | None]) -> TimedOffset | None:
+    """Search a log in a thread; again when a compaction changed its files meanwhile."""
+    for _ in range(SEARCHES_MAX):
+        try:
+            return await asyncio.to_thread(search, host.log.view())
+        except LogChanged:
+            continue
+        except OSError as error:
+            raise host.log.directory.failed(error, f"searching {host.tp} by time") from error
+    raise KafkaStorageError(f"The files of {host.tp} changed {SEARCHES_MAX} times while they were searched.")
 
 
 def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:

@@ -116,6 +116,9 @@ COMPACTIONS = counter("penstock_compactions_total", "Compaction rounds of a log.
 COMPACTION_BYTES_READ = counter("penstock_compaction_bytes_read_total", "Bytes read by compaction.")
 COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "Bytes kept by compaction.")
 COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compaction rounds that failed.")
+UNCLEANABLE_PARTITIONS = gauge(
+    "penstock_uncleanable_partitions", "Partitions that could not be compacted; log_uncleanable in the log says which."
+)
 SCRUBBED_SEGMENTS = counter("penstock_scrubbed_segments_total", "Segments whose checksums the scrubber has checked.")
 SCRUB_FINDINGS = counter("penstock_scrub_findings_total", "Segments in which the scrubber found damage.")
 

@@ -103,6 +103,7 @@ class StorageCounters:
         "scrub_findings",
         "scrubbed_segments",
         "segments_deleted",
+        "uncleanable_partitions",
     )
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class StorageCounters:
         self.compaction_bytes_read = 0
         self.compaction_bytes_written = 0
         self.compaction_errors = 0
+        self.uncleanable_partitions = 0
         self.scrubbed_segments = 0
         self.scrub_findings = 0
 
@@ -125,6 +127,7 @@ class StorageCounters:
         yield catalog.COMPACTION_BYTES_READ.sample(self.compaction_bytes_read)
         yield catalog.COMPACTION_BYTES_WRITTEN.sample(self.compaction_bytes_written)
         yield catalog.COMPACTION_ERRORS.sample(self.compaction_errors)
+        yield catalog.UNCLEANABLE_PARTITIONS.sample(self.uncleanable_partitions)
         yield catalog.SCRUBBED_SEGMENTS.sample(self.scrubbed_segments)
         yield catalog.SCRUB_FINDINGS.sample(self.scrub_findings)
 

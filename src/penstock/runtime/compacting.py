@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from threading import Event
+from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
 from penstock.model.clock import Clock
@@ -14,13 +15,28 @@ from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.unhurried import OffLoop, Stopped, Unhurried
 from penstock.storage.compaction import Compaction, plan
 from penstock.storage.key_map import keys_max_of
+from penstock.storage.log import Log
 from penstock.storage.store import LogStore
-from penstock.storage.view import SegmentView
+from penstock.storage.view import LogChanged, SegmentView
 from penstock.storage.walk import BadBatch
+
+UNCLEANABLE_RETRY_MS = 3_600_000
+"""How long a log that could not be compacted is left alone, unless retention drops segments of it before."""
+
+
+class Uncleanable(NamedTuple):
+    """A log that could not be compacted, and when to try again."""
+
+    log: Log
+    log_start: int
+    retry_ms: int
+
+    def is_due(self, now_ms: int) -> bool:
+        return now_ms >= self.retry_ms or self.log.log_start > self.log_start
 
 
 class Compacting:
-    """Compacts logs one after another; one that turns out damaged is left alone until the broker starts again."""
+    """Compacts logs one after another; one that cannot be compacted is left alone for a while."""
 
     def __init__(
         self,
@@ -42,28 +58,59 @@ class Compacting:
         self._stopping = stopping
         self._log = log
         self._counters = counters
-        self.uncleanable: set[TopicPartition] = set()
+        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
 
     async def run(self) -> None:
         """One round over all compacted logs."""
+        self._forget_others()
         if not self._config().log_cleaner_enable:
             return
         for log in list(self._store):
-            topic = self._hosts.topic(log.tp.topic)
-            if (
-                topic is None
-                or "compact" not in log.config.cleanup_policy
-                or log.cleaned_to >= log.log_end
-                or log.tp in self.uncleanable
-                or self._store.get(log.tp) is not log
-            ):
+            if not self._is_due(log):
                 continue
             try:
                 host = self._hosts.get(*log.tp)
                 if host.gone is None:
                     await self._compact(host)
+            except LogChanged:
+                # Deleted, cut or moved meanwhile: the next round sees what it is now.
+                continue
+            except BadBatch as damage:
+                self._leave(log)
+                self._log.error("log_uncleanable", partition=str(log.tp), offset=damage.offset, detail=str(damage))
             except BrokerError as error:
                 self._log.error("compaction_refused", partition=str(log.tp), reason=str(error))
+            except Stopped:
+                return
+            except Exception as error:
+                # Whatever is wrong with one log, the others are compacted.
+                self._leave(log)
+                self._log.exception("log_uncleanable", partition=str(log.tp), detail=str(error))
+
+    def _is_due(self, log: Log) -> bool:
+        known = self.uncleanable.get(log.tp)
+        return (
+            self._store.get(log.tp) is log
+            and self._hosts.topic(log.tp.topic) is not None
+            and "compact" in log.config.cleanup_policy
+            and log.cleaned_to < log.log_end
+            and (known is None or known.is_due(self._clock.now_ms()))
+        )
+
+    def _leave(self, log: Log) -> None:
+        """Leave a log alone for a while, unless it is gone."""
+        self._counters.compaction_errors += 1
+        if self._store.get(log.tp) is log:
+            retry_ms = self._clock.now_ms() + UNCLEANABLE_RETRY_MS
+            self.uncleanable[log.tp] = Uncleanable(log, log.log_start, retry_ms)
+            self._counters.uncleanable_partitions = len(self.uncleanable)
+
+    def _forget_others(self) -> None:
+        """Logs that are gone, or no longer compacted, are not waited for."""
+        for tp, known in list(self.uncleanable.items()):
+            if self._store.get(tp) is not known.log or "compact" not in known.log.config.cleanup_policy:
+                del self.uncleanable[tp]
+        self._counters.uncleanable_partitions = len(self.uncleanable)
 
     async def _compact(self, host: PartitionHost) -> None:
         config = self._config()
@@ -84,18 +131,13 @@ class Compacting:
                     return
             work.finish(log)
         except OSError as error:
+            if host.gone is not None:
+                return
             self._counters.compaction_errors += 1
-            if host.gone is None:
-                raise log.directory.failed(error, f"compacting {host.tp}") from error
-        except BadBatch as damage:
-            self._counters.compaction_errors += 1
-            self.uncleanable.add(host.tp)
-            self._log.error("log_uncleanable", partition=str(host.tp), detail=str(damage))
-        except Stopped:
-            return
+            raise log.directory.failed(error, f"compacting {host.tp}") from error
         finally:
             work.abandon(log)
-        host.forget_aborted()
+        self.uncleanable.pop(host.tp, None)
         totals = work.totals
         self._counters.compactions += 1
         self._counters.compaction_bytes_read += totals.bytes_read
@@ -114,4 +156,5 @@ class Compacting:
         if host.gone is not None or host.log.cleaning is not work:
             return False
         work.swap(host.log, cleaned, self._store.trash)
+        host.forget_aborted()
         return True

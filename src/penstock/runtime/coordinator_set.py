@@ -24,12 +24,16 @@ from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
 from penstock.storage.store import LogStore
+from penstock.storage.view import LogChanged
 
 C = TypeVar("C", bound=Coordinator[Any])
 R = TypeVar("R", bound=BatchReader)
 
 LOADS_AT_ONCE = 2
 """Partitions loaded at a time: each has a thread busy and a slice of its log in memory."""
+
+LOAD_CHANGED_MS = 100
+"""Before a partition is loaded again whose files a compaction changed meanwhile; it may have more to change."""
 
 LOAD_AGAIN_MS = 5000
 """How long a partition that could not be loaded is left alone."""
@@ -242,6 +246,12 @@ class CoordinatorSet(ABC, Generic[C, R]):
             shard = self._open(partition)
             reader = self.reader()
             events = await load(shard, shard.view(), reader, self._threads)
+        except LogChanged:
+            # A compaction put other files in place; what was taken in so far may lack what it moved.
+            if self._shards.get(partition) is shard:
+                self._end(partition)
+            self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(partition))
+            return
         except Exception as error:
             # Whatever is wrong in one partition, the coordinators of the others go on.
             if isinstance(error, BrokerError | OSError):

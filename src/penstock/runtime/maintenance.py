@@ -5,8 +5,10 @@ fails takes its directory offline and nobody else's; a bug in one task is report
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from threading import Event
 
 from penstock.config.broker import BrokerConfig
@@ -27,7 +29,7 @@ from penstock.storage import producer_snapshot
 from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX
 from penstock.storage.retention import may_be_due, retain
-from penstock.storage.scrubber import Scrubber
+from penstock.storage.scrubber import Scrubber, ScrubJob
 from penstock.storage.store import LogStore
 
 FIRST_DELAY_MS = 30_000
@@ -43,6 +45,9 @@ REPLAY_BYTES_MAX = 64 * 1024 * 1024
 
 LOGS_PER_TURN = 32
 """Logs looked at before the loop gets its turn."""
+
+SCRUB_RESUMES_MAX = 100
+"""How often the scrubber begins again in a log whose files change under it; what is left waits for the next round."""
 
 SLEEP_MS_MAX = 3_600_000
 """Intervals may change while they pass, so no sleep is longer."""
@@ -146,6 +151,9 @@ class Maintenance:
                     self._retain_one(self._hosts.get(*log.tp), now_ms)
                 except BrokerError as error:
                     self._log.error("retention_refused", partition=str(log.tp), reason=str(error))
+                except Exception:
+                    # Whatever is wrong with one log, the others lose what is due.
+                    self._log.exception("retention_failed", partition=str(log.tp))
 
     def _retain_one(self, host: PartitionHost, now_ms: int) -> None:
         if host.gone is not None:
@@ -167,7 +175,8 @@ class Maintenance:
         trash = self._store.trash
         due = trash.take_due(self._clock.now_ms())
         if due:
-            await self._off_loop(lambda: trash.remove(due))
+            for error in await self._off_loop(lambda: trash.remove(due)):
+                self._log.error("files_not_removed", path=str(error.filename), reason=str(error))
 
     # Onto the disk
 
@@ -215,7 +224,12 @@ class Maintenance:
             if host.gone is None and host.state.log_end != host.snapshot_at:
                 grown = host.readable_bytes - host.snapshot_bytes
                 if grown >= REPLAY_BYTES_MAX or now_ms - host.snapshot_ms >= interval_ms or host.log.producers_unsaved:
-                    await self._snapshot(host, now_ms)
+                    try:
+                        await self._snapshot(host, now_ms)
+                    except BrokerError as error:
+                        self._log.error("snapshot_refused", partition=str(host.tp), reason=str(error))
+                    except Exception:
+                        self._log.exception("snapshot_failed", partition=str(host.tp))
 
     async def _snapshot(self, host: PartitionHost, now_ms: int) -> None:
         if len(host.producers) <= SNAPSHOT_AT_ONCE_MAX:
@@ -234,23 +248,38 @@ class Maintenance:
         seen: set[TopicPartition] = set()
         while (jobs := self.scrubber.next_jobs(self._store)) and jobs[0].tp not in seen:
             seen.add(jobs[0].tp)
-            for job in jobs:
-                log = self._store.get(job.tp)
-                if log is None or log.directory.offline is not None:
-                    break
-                try:
-                    found = await asyncio.get_running_loop().run_in_executor(self._threads, job.run, pace)
-                except Stopped:
-                    return
-                except OSError as error:
-                    raise log.directory.failed(error, f"scrubbing {job.tp}") from error
-                self._counters.scrubbed_segments += 1
-                if self.scrubber.note(job, found):
-                    assert found is not None
-                    self._counters.scrub_findings += 1
-                    self._log.error(
-                        found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
-                    )
+            try:
+                await self._scrub_log(jobs, pace)
+            except Stopped:
+                return
+            except BrokerError as error:
+                self._log.error("scrub_refused", partition=str(jobs[0].tp), reason=str(error))
+            except Exception:
+                self._log.exception("scrub_failed", partition=str(jobs[0].tp))
+
+    async def _scrub_log(self, jobs: list[ScrubJob], pace: Unhurried) -> None:
+        queue = deque(jobs)
+        resumes = 0
+        while queue:
+            job = queue.popleft()
+            log = self._store.get(job.tp)
+            if log is None or log.directory.offline is not None:
+                return
+            try:
+                found = await self._off_loop(partial(job.run, pace))
+            except OSError as error:
+                raise log.directory.failed(error, f"scrubbing {job.tp}") from error
+            if found is None and job.is_stale and resumes < SCRUB_RESUMES_MAX:
+                resumes += 1
+                queue = deque(self.scrubber.resume(self._store, job))
+                continue
+            self._counters.scrubbed_segments += 1
+            if self.scrubber.note(job, found):
+                assert found is not None
+                self._counters.scrub_findings += 1
+                self._log.error(
+                    found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
+                )
 
     # Forgetting
 

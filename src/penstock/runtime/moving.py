@@ -13,7 +13,7 @@ from penstock.model.ids import TopicPartition
 from penstock.observe.log import Logger
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.unhurried import Unhurried
+from penstock.runtime.unhurried import Stopped, Unhurried
 from penstock.storage.directories import LogDirectory
 from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch
 from penstock.storage.store import LogStore
@@ -89,6 +89,11 @@ class Moving:
             await self._copy(host, move, lambda: self._wanted.get(tp) is target)
         except (BrokerError, OSError) as error:
             self._log.error("move_failed", partition=str(tp), target=target.path, reason=str(error))
+        except Stopped:
+            raise
+        except Exception:
+            # Whatever is wrong with one log, the others are moved.
+            self._log.exception("move_failed", partition=str(tp), target=target.path)
         finally:
             if move is not None and move.origin is None:
                 abandon_move(move, self._store.trash)

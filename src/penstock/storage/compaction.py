@@ -12,7 +12,7 @@ tombstone.
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,9 +31,19 @@ from penstock.storage.segment_writer import SegmentWriter, discard_swap
 from penstock.storage.settings import LogSettings
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
-from penstock.storage.view import LogView, SegmentView
-from penstock.storage.walk import BatchAt, walk
-from penstock.wire.records import ABORT_MARKER, batch_keys, decode_records, empty_batch, filter_batch, parse_marker
+from penstock.storage.view import LogChanged, LogView, SegmentView
+from penstock.storage.walk import BadBatch, BatchAt, walk
+from penstock.wire.compression import UnsupportedCompression
+from penstock.wire.primitives import Malformed
+from penstock.wire.records import (
+    ABORT_MARKER,
+    RecordKey,
+    batch_keys,
+    decode_records,
+    empty_batch,
+    filter_batch,
+    parse_marker,
+)
 
 TIMESTAMP_MAX = 2**63 - 1
 
@@ -90,6 +100,8 @@ class Compaction:
         self._last_batches: dict[int, LastBatch] = {}
         self._pace = pace
         self._mapped_to = dirty_from
+        self._rewrites = view.rewrites
+        """Of the log, with the swaps of this pass: any other change ends the pass."""
         self._txns = CleanedTxns([])
         self._unswapped: Cleaned | None = None
         """Ready, and not in its place yet."""
@@ -98,6 +110,7 @@ class Compaction:
 
     def build_map(self) -> None:
         """Learn the newest offset of every key in the dirty part, or in as much of it as the map can hold."""
+        self._check_unchanged()
         mark_gaps(self.view.disk, self.view.path)
         self._last_batches = {one.producer_id: LastBatch(one.last_offset, one.epoch) for one in self._producers}
         self._txns = CleanedTxns(self._aborted())
@@ -110,12 +123,17 @@ class Compaction:
             self._mapped_to = self.end
         self._txns = CleanedTxns(self._aborted())
 
+    def _check_unchanged(self) -> None:
+        """A topic that was deleted and created again has other files under the same names."""
+        if self.view.rewrites_now() != self._rewrites:
+            raise LogChanged(f"The files in {self.view.path} have changed while they were compacted.")
+
     def _map(self, batch: BatchAt) -> None:
         header = batch.header
         if header.is_control:
             self._txns.end(header, aborted=is_abort(batch))
         elif not self._txns.is_aborted(header):
-            for record in batch_keys(batch.data):
+            for record in keys_of(batch):
                 if record.key is not None:
                     self._keys.put(record.key, record.offset)
 
@@ -167,12 +185,14 @@ class Compaction:
         try:
             for segment in group:
                 file = disk.open_read(f"{path}/{offset_name(segment.base, LOG)}")
+                # So far both files are the log's own. Were it renamed from here on, the writer could not finish.
+                self._check_unchanged()
                 for batch in walk(file, 0, segment.size, offset_min=segment.base, bodies=True):
                     if self._pace is not None:
                         self._pace.done(batch.header.size)
                     self._clean_batch(batch, writer)
             cleaned = writer.finish(group[-1].modified_ms)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 writer.discard()
             raise
@@ -201,7 +221,8 @@ class Compaction:
         if horizon_ms is None and all(keep):
             writer.add(header, batch.data)
             return
-        written = filter_batch(batch.data, keep, delete_horizon_ms=horizon_ms)
+        with readable(batch):
+            written = filter_batch(batch.data, keep, delete_horizon_ms=horizon_ms)
         writer.add(BatchHeader._make(HEADER.unpack_from(written)), written)
 
     def _verdicts(self, batch: BatchAt, aborted: bool, marker_unneeded: bool) -> tuple[list[bool], bool]:
@@ -216,7 +237,7 @@ class Compaction:
             return [False] * header.record_count, False
         keep: list[bool] = []
         has_tombstone = False
-        for record in batch_keys(batch.data):
+        for record in keys_of(batch):
             if record.offset >= self._mapped_to:
                 stays = True
             elif record.key is None:
@@ -253,6 +274,8 @@ class Compaction:
         assert tuple(map(segment_base, old)) == cleaned.replaced, f"{log.tp}: {old} are not {cleaned.replaced}"
         due_ms = log.clock.now_ms() + log.config.file_delete_delay_ms
         disk = log.directory.disk
+        log.rewrites += 1
+        self._rewrites = log.rewrites
         try:
             for segment in old:
                 log.forget(segment)
@@ -301,7 +324,23 @@ class Compaction:
 
 def is_abort(batch: BatchAt) -> bool:
     """Whether a control batch ends its transaction by aborting it."""
-    return any(parse_marker(record)[0] == ABORT_MARKER for record in decode_records(batch.data))
+    with readable(batch):
+        return any(parse_marker(record)[0] == ABORT_MARKER for record in decode_records(batch.data))
+
+
+def keys_of(batch: BatchAt) -> Iterator[RecordKey]:
+    """The keys of a batch's records; `BadBatch` where a codec cannot read them."""
+    with readable(batch):
+        yield from batch_keys(batch.data)
+
+
+@contextlib.contextmanager
+def readable(batch: BatchAt) -> Generator[None]:
+    """A batch whose checksum holds may still not be what its header says: then it is known by its place."""
+    try:
+        yield
+    except (Malformed, UnsupportedCompression) as error:
+        raise BadBatch(batch.position, batch.header.base_offset, f"its records cannot be read: {error}") from error
 
 
 def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None = None) -> Compaction | None:

@@ -268,6 +268,8 @@ class Log(SegmentedLog):
             log_start=self.log_start,
             log_end=self.log_end,
             segments=tuple(SegmentView.of(segment) for segment in self.segments),
+            rewrites=self.rewrites,
+            rewrites_now=lambda: self.rewrites,
         )
 
     def batches(self, from_offset: int) -> Iterator[BatchHeader]:
@@ -337,6 +339,7 @@ class Log(SegmentedLog):
             raise self.directory.failed(error, f"truncating {self.tp} to {offset}") from error
 
     def _truncate(self, offset: int) -> None:
+        self.rewrites += 1
         head = self.head
         if head is not None:
             head.save_indexes(self.directory.disk, self.path)
@@ -369,6 +372,7 @@ class Log(SegmentedLog):
         """Drop everything and go on, empty, at an offset: a follower whose leader begins later does that."""
         self.open()
         assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
+        self.rewrites += 1
         self.head = None
         self.txn_notes.truncate_to(0)
         for segment in reversed(self.segments):

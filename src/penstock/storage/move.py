@@ -153,6 +153,7 @@ def switch(move: Move) -> None:
     """
     log = move.log
     flushed = min(log.recovery_point, log.log_end)
+    log.rewrites += 1
     copied_to = dict(move.copied)
     log.release()
     for base in copied_to.keys() - dict(move.wanted).keys():

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
+from penstock.storage.log import Log
 from penstock.storage.names import LOG, offset_name
 from penstock.storage.pace import Pace
 from penstock.storage.recovery import Finding
 from penstock.storage.store import LogStore
-from penstock.storage.view import LogView, SegmentView
-from penstock.storage.walk import BadBatch, walk
+from penstock.storage.view import LogChanged, LogView, SegmentView
+from penstock.storage.walk import BadBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +25,21 @@ class ScrubJob:
     view: LogView
     segment: SegmentView
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the log has changed its files: a compaction finished, or the end was cut."""
+        return self.view.rewrites_now() != self.view.rewrites
+
     def run(self, pace: Pace) -> Finding | None:
-        """What is wrong with the segment; None when nothing is, or when it is gone."""
-        file = self.view.file(self.segment, LOG)
-        if file is None:
-            return None
+        """What is wrong with the segment; None when nothing is, when it is gone, or when the log has changed."""
         try:
-            for batch in walk(file, 0, self.segment.size, offset_min=self.segment.base, bodies=True):
+            file = self.view.file(self.segment, LOG)
+            if file is None:
+                return None
+            for batch in self.view.walk(file, 0, self.segment, bodies=True):
                 pace.done(batch.header.size)
+        except LogChanged:
+            return None
         except BadBatch as bad:
             return Finding(
                 event="segment_damaged",
@@ -62,18 +70,36 @@ class Scrubber:
             self._queue.reverse()
         while self._queue:
             log = store.get(self._queue.pop())
-            # A log nobody has used since the start is opened for this: rot does not ask who reads.
-            if log is None or log.size_bytes == 0 or log.directory.offline is not None:
-                continue
-            try:
-                view = log.view()
-            except KafkaStorageError:
-                # Opening it has said what is wrong; the others are looked at all the same.
-                continue
-            if len(view.segments) > 1:
-                return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in view.segments[:-1]]
+            jobs = [] if log is None else self._jobs(log, 0)
+            if jobs:
+                return jobs
         self._queue = None
+        self._forget_gone(store)
         return []
+
+    def resume(self, store: LogStore, job: ScrubJob) -> list[ScrubJob]:
+        """The rest of a log that has changed its files, from the segment on that a job was for."""
+        log = store.get(job.tp)
+        return [] if log is None else self._jobs(log, job.segment.base)
+
+    def _jobs(self, log: Log, base_min: int) -> list[ScrubJob]:
+        # A log nobody has used since the start is opened for this: rot does not ask who reads.
+        if log.size_bytes == 0 or log.directory.offline is not None:
+            return []
+        try:
+            view = log.view()
+        except KafkaStorageError:
+            # Opening it has said what is wrong; the others are looked at all the same.
+            return []
+        finished = [segment for segment in view.segments[:-1] if segment.base >= base_min]
+        return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in finished]
+
+    def _forget_gone(self, store: LogStore) -> None:
+        """Damage in a segment that is no more is nobody's concern."""
+        for tp, base in list(self.damaged):
+            log = store.get(tp)
+            if log is None or (log.opened and all(segment.base != base for segment in log.segments)):
+                del self.damaged[tp, base]
 
     def note(self, job: ScrubJob, found: Finding | None) -> bool:
         """Remember what a job found; whether that is news."""

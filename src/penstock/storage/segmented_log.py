@@ -67,6 +67,7 @@ class SegmentedLog:
         "producers",
         "producers_unsaved",
         "recovery_point",
+        "rewrites",
         "segments",
         "size_bytes",
         "stop",
@@ -128,6 +129,9 @@ class SegmentedLog:
         self.producers_unsaved = False
         """Whether a segment ended without a snapshot, because there were too many producers to encode at once."""
         self.txn_notes = TxnNotes()
+        self.rewrites: int = 0
+        """How often its files were replaced, cut or renamed, each counted before it begins: who opens them by name off
+        the loop looks here afterwards."""
         self.truncations: int = 0
         """How often its end was cut off: a flush that began before says nothing about what was written after."""
         self.touched = False

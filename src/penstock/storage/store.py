@@ -314,6 +314,7 @@ class LogStore:
     def delete(self, tp: TopicPartition) -> None:
         """Take a log away at once; its files follow with the trash."""
         log = self._logs.pop(tp)
+        log.rewrites += 1
         log.close(clean=False)
         if log.directory.offline is not None or not log.made:
             return
@@ -348,6 +349,7 @@ class LogStore:
         return log.path
 
     def _set_aside(self, log: Log, reason: Reason) -> None:
+        log.rewrites += 1
         log.abandon()
         # A log that was opened may hold repairs that are not on the disk.
         stop = log.stop if not log.opened else Stop.MACHINE_CRASH

@@ -3,7 +3,6 @@
 import heapq
 
 from penstock.storage.disk import Disk
-from penstock.storage.segment_files import unlink_if_there
 
 
 class Trash:
@@ -28,13 +27,20 @@ class Trash:
             taken.append(heapq.heappop(self._due)[1])
         return taken
 
-    def remove(self, paths: list[str]) -> None:
-        """Remove for good. Off the loop: a large file takes its time. What is gone already is no matter."""
+    def remove(self, paths: list[str]) -> list[OSError]:
+        """Remove for good; the failures. Off the loop: a large file takes its time. What is gone already is no matter.
+
+        The next start finds again what could not be removed.
+        """
+        failures: list[OSError] = []
         for path in paths:
-            if path.endswith(("-delete", "-future")):
-                try:
+            try:
+                if path.endswith(("-delete", "-future")):
                     self._disk.remove_tree(path)
-                except FileNotFoundError:
-                    continue
-            else:
-                unlink_if_there(self._disk, path)
+                else:
+                    self._disk.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failures.append(error)
+        return failures

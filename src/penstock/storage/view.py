@@ -1,20 +1,25 @@
 """A log as it was at one moment, for reading off the loop: by time, for replay, for the scrubber."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.model.batch import HEADER_BYTES, BatchHeader
+from penstock.model.generated_errors import KafkaStorageError
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
 from penstock.storage.offset_index import OffsetIndexFile
 from penstock.storage.segment import NO_TIMESTAMP, UNREAD_TIMESTAMP, Segment, read_last_time
-from penstock.storage.walk import BatchAt, walk
+from penstock.storage.walk import BadBatch, BatchAt, walk
 from penstock.wire.compression import stream_bytes
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.records import first_record
+
+
+class LogChanged(KafkaStorageError):
+    """Files of the log were replaced, cut or renamed since a view of it was made: another view reads on."""
 
 
 class TimedOffset(NamedTuple):
@@ -48,19 +53,47 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """Immutable; its files are opened by name, so a segment that was deleted since is passed over."""
+    """Immutable; its files are opened by name, so a segment that retention dropped since is passed over.
+
+    Anything else that happens to the files raises `LogChanged`: one of the same name would be read as what it is not.
+    """
 
     disk: Disk
     path: str
     log_start: int
     log_end: int
     segments: tuple[SegmentView, ...]
+    rewrites: int = 0
+    """Of the log, when the view was made."""
+    rewrites_now: Callable[[], int] = int
+
+    def check(self) -> None:
+        """Raise if the files may be others than those of the view.
+
+        The log counts a change before it makes it, so that what was opened before a check that passes is right.
+        """
+        if self.rewrites_now() != self.rewrites:
+            raise LogChanged(f"The files in {self.path} have changed while they were read.")
 
     def file(self, segment: SegmentView, kind: str) -> DiskFile | None:
         try:
-            return self.disk.open_read(f"{self.path}/{offset_name(segment.base, kind)}")
+            found = self.disk.open_read(f"{self.path}/{offset_name(segment.base, kind)}")
         except FileNotFoundError:
-            return None
+            found = None
+        self.check()
+        return found
+
+    def walk(
+        self, file: DiskFile, start: int, segment: SegmentView, *, bodies: bool, control_bodies: bool = False
+    ) -> Iterator[BatchAt]:
+        """The batches of a segment from a position on, read whole as `walk` does; a file that was cut is no damage."""
+        try:
+            yield from walk(
+                file, start, segment.size, offset_min=segment.base, bodies=bodies, control_bodies=control_bodies
+            )
+        except BadBatch:
+            self.check()
+            raise
 
     def floor(self, segment: SegmentView, offset: int) -> int:
         """A batch start at or before an offset, as the index on disk knows it."""
@@ -79,9 +112,7 @@ class LogView:
             if file is None:
                 continue
             start = self.floor(segment, offset) if offset > segment.base else 0
-            for batch in walk(
-                file, start, segment.size, offset_min=segment.base, bodies=bodies, control_bodies=control_bodies
-            ):
+            for batch in self.walk(file, start, segment, bodies=bodies, control_bodies=control_bodies):
                 if batch.header.last_offset >= offset:
                     yield batch
 
@@ -97,7 +128,7 @@ class LogView:
             if file is None:
                 continue
             start = self.floor(segment, max(self._time_floor(segment, timestamp), self.log_start))
-            for batch in walk(file, start, segment.size, offset_min=segment.base, bodies=True):
+            for batch in self.walk(file, start, segment, bodies=True):
                 if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= self.log_start:
                     found = self._first_record(batch, timestamp, budget)
                     if found is not None:

@@ -17,8 +17,10 @@ from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordi
 from penstock.observe.groups import CoverageView, GroupSource, LagView
 from penstock.observe.metrics import Collector
 from penstock.runtime import coordinator_load, group_lag
-from penstock.runtime.coordinator_set import partition_of
+from penstock.runtime.coordinator_set import LOAD_CHANGED_MS, partition_of
 from penstock.runtime.group_lag import GroupLag
+from penstock.storage.log import Log
+from penstock.storage.view import LogView
 from penstock.wire.group_records import group_key
 from penstock.wire.records import Record, build_batch, parse_batch_header
 
@@ -242,6 +244,38 @@ def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
         assert loaded.offsets() == {("orders", 0): 7}
         # What Kafka up to 4.0 noted of a group's partitions is known, and of no use.
         assert [note["unreadable"] for note in loaded.rig.notes.named("coordinator_loaded")] == [3]
+
+    with_groups(act)
+
+
+def test_a_partition_that_is_compacted_while_it_is_loaded_is_loaded_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, views = Log.view, 0
+
+    def view(log: Log) -> LogView:
+        nonlocal views
+        made = real(log)
+        views += log.tp.topic == OFFSETS
+        if views == 1:
+            # As a compaction does that puts its first group in place.
+            log.rewrites += 1
+        return made
+
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        before = loaded.rig.loop.alarms
+        monkeypatch.setattr(Log, "view", view)
+        await loaded.load(lambda: loaded.rig.loop.alarms > before)
+        with pytest.raises(CoordinatorLoadInProgress):
+            loaded.of()
+
+        loaded.rig.loop.pass_ms(2 * LOAD_CHANGED_MS)
+        await loaded.load()
+
+        assert loaded.offsets() == {("orders", 0): 7}
+        assert not loaded.rig.notes.named("coordinator_not_loaded")
 
     with_groups(act)
 

@@ -2,21 +2,35 @@
 
 import asyncio
 import errno
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from fastcrc.crc32 import iscsi as crc32c
 from tests.unit.runtime.rig import NOW_MS, Rig, batch, everything, topic, values
 
 from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
+from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
+from penstock.observe.counters import StorageCounters
+from penstock.runtime.compacting import UNCLEANABLE_RETRY_MS
 from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
+from penstock.runtime.partition_host import PartitionHost
+from penstock.storage.compaction import plan
+from penstock.storage.log import Log
+from penstock.storage.names import GAPS
 from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX, decode, encode
+from penstock.storage.retention import retain
+from penstock.wire.records import Record, build_batch, parse_batch_header
 
 SMALL = {"internal.segment.bytes": "200", "index.interval.bytes": "0", "file.delete.delay.ms": "1000"}
 HOUR_MS = 3_600_000
+COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+RETAINED = {"cleanup.policy": "compact,delete", "retention.ms": str(HOUR_MS)}
 
 
 async def at_once(seconds: float) -> None:
@@ -154,8 +168,44 @@ def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
     asyncio.run(run())
 
 
+def test_a_topic_created_again_during_the_compaction_of_its_predecessor_takes_no_harm() -> None:
+    for waits in range(8):
+        asyncio.run(recreated_during_compaction(waits))
+
+
+async def recreated_during_compaction(waits: int) -> None:
+    """Delete and create a topic after so many steps of its compaction."""
+    was = topic(configs=COMPACTED)
+    rig = Rig(was)
+    for at in range(12):
+        rig.append(rig.host(), batch(b"%d" % at * 40, key=b"%d" % (at % 2)))
+    rig.threads.eager = False
+    background = maintenance(rig)
+    work = asyncio.ensure_future(background.compacting.run())
+    await asyncio.sleep(0)
+    for _ in range(waits):
+        rig.threads.work()
+        await asyncio.sleep(0)
+    now = topic(number=2, configs=COMPACTED)
+    rig.change(was, None)
+    rig.change(None, now)
+    for at in range(9):
+        rig.append(rig.host(), batch(b"new %d" % at * 9))
+    while not work.done():
+        rig.threads.work()
+        await asyncio.sleep(0)
+    await work
+    names = rig.disk.list_directory("/data/orders-0")
+    assert not [name for name in names if name.endswith((".swap", ".cleaned")) or name == GAPS]
+    assert not background.compacting.uncleanable
+    assert not rig.notes.named("directory_offline")
+    rig.threads.eager = True
+    again = Rig(now, disk=rig.stop(clean=False))
+    assert [record.value for record in everything(again.host())] == [b"new %d" % at * 9 for at in range(9)]
+
+
 def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
-    rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
+    rig = Rig(topic(configs=COMPACTED))
     for at in range(12):
         rig.append(rig.host(), batch(b"%d" % at * 40))
     rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
@@ -165,8 +215,154 @@ def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
     asyncio.run(work.compacting.run())
 
     assert len(rig.notes.named("log_uncleanable")) == 1
-    assert work.compacting.uncleanable == {TopicPartition("orders", 0)}
+    assert not rig.notes.named("log_compacted")
+    assert set(work.compacting.uncleanable) == {TopicPartition("orders", 0)}
     assert rig.append(rig.host(), batch(b"a")).base_offset == 12
+
+
+def unreadable(codec: int) -> bytearray:
+    """A batch whose checksum holds and whose records no codec can read; a leader takes it at its header's word."""
+    made = build_batch([Record(0, NOW_MS, b"k", b"noise" * 20)])
+    struct.pack_into(">h", made, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", made, CRC_AT, crc32c(bytes(made[ATTRIBUTES_AT:])))
+    return made
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, 7], ids=["gzip", "snappy", "lz4", "zstd", "none there is"])
+def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(codec: int) -> None:
+    rig = Rig(*(topic(name, number=at, configs=COMPACTED) for at, name in enumerate("abc", 1)))
+    for name in "abc":
+        for at in range(12):
+            if (name, at) == ("b", 1):
+                poison = unreadable(codec)
+                rig.host(name).log.append(memoryview(poison), parse_batch_header(poison), 0)
+                rig.host(name).state.log_end = rig.host(name).log.log_end
+            rig.append(rig.host(name), batch(b"%d" % at * 40))
+    counters = StorageCounters()
+    work = maintenance(rig, counters=counters)
+
+    asyncio.run(work.compacting.run())
+
+    assert [fields["partition"] for fields in rig.notes.named("log_compacted")] == ["a-0", "c-0"]
+    assert [(fields["partition"], fields["offset"]) for fields in rig.notes.named("log_uncleanable")] == [("b-0", 1)]
+    assert counters.uncleanable_partitions == 1
+    assert not [name for name in rig.disk.list_directory("/data/b-0") if name.endswith((".swap", ".cleaned"))]
+
+
+def test_a_log_that_could_not_be_compacted_is_tried_again_later_or_when_it_has_lost_segments() -> None:
+    rig = Rig(topic(configs=COMPACTED))
+    poison = unreadable(1)
+    rig.host().log.append(memoryview(poison), parse_batch_header(poison), 0)
+    rig.host().state.log_end = rig.host().log.log_end
+    for at in range(12):
+        rig.append(rig.host(), batch(b"%d" % at * 40))
+    work = maintenance(rig)
+    tries = 0
+    for passed_ms, expected in ((0, 1), (UNCLEANABLE_RETRY_MS - 1, 1), (1, 2), (1, 2)):
+        rig.clock.ms += passed_ms
+        asyncio.run(work.compacting.run())
+        tries = len(rig.notes.named("log_uncleanable"))
+        assert tries == expected
+
+    rig.host().delete_records(4)
+    asyncio.run(work.retain())
+    asyncio.run(work.compacting.run())
+
+    assert rig.notes.named("log_compacted")
+    assert not work.compacting.uncleanable
+
+
+def test_a_deleted_topic_is_no_longer_uncleanable() -> None:
+    was = topic(configs=COMPACTED)
+    rig = Rig(was)
+    for at in range(12):
+        rig.append(rig.host(), batch(b"%d" % at * 40))
+    rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
+    counters = StorageCounters()
+    work = maintenance(rig, counters=counters)
+    asyncio.run(work.compacting.run())
+    assert counters.uncleanable_partitions == 1
+
+    rig.change(was, None)
+    asyncio.run(work.compacting.run())
+
+    assert counters.uncleanable_partitions == 0
+
+
+@pytest.mark.parametrize("job", ["retain", "compact", "snapshot"])
+def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(*(topic(name, number=at, configs={**COMPACTED, **RETAINED}) for at, name in enumerate("ab", 1)))
+    for name in "ab":
+        for at in range(12):
+            rig.append(rig.host(name), batch(b"%d" % at * 40))
+    work = maintenance(rig)
+    rig.clock.ms += 2 * HOUR_MS
+
+    def broken(log: Log, real: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        assert log.tp.topic != "a", "a bug"
+        return real(log, *args, **kw)
+
+    monkeypatch.setattr("penstock.runtime.maintenance.retain", partial(wrapped, broken, retain))
+    monkeypatch.setattr("penstock.runtime.compacting.plan", partial(wrapped, broken, plan))
+    rig.host("a").log.producers = None
+    if job == "snapshot":
+        monkeypatch.setattr(PartitionHost, "snapshot", lambda host, now_ms: broken(host.log, lambda _: None))
+    run = {"retain": work.retain, "compact": work.compacting.run, "snapshot": work.snapshot_producers}[job]
+
+    asyncio.run(run())
+
+    failures = {"retain": "retention_failed", "compact": "log_uncleanable", "snapshot": "snapshot_failed"}
+    assert [fields["partition"] for fields in rig.notes.named(failures[job])] == ["a-0"]
+    if job == "retain":
+        assert rig.host("b").state.log_start > 0
+    if job == "compact":
+        assert [fields["partition"] for fields in rig.notes.named("log_compacted")] == ["b-0"]
+
+
+def wrapped(broken: Callable[..., Any], real: Callable[..., Any], log: Log, *args: Any, **kw: Any) -> Any:
+    return broken(log, real, *args, **kw)
+
+
+def test_a_file_that_cannot_be_removed_keeps_no_other_file() -> None:
+    rig = Rig(*(topic(name, number=at, configs=SMALL) for at, name in enumerate("ab", 1)))
+    for at, name in enumerate("ab", 1):
+        rig.append(rig.host(name), batch(b"x"))
+        rig.change(topic(name, number=at, configs=SMALL), None)
+    rig.disk.fail("remove_tree", "/data/a-0", errno.EACCES)
+    rig.clock.ms += HOUR_MS
+
+    asyncio.run(maintenance(rig).empty_trash())
+
+    assert len(rig.notes.named("files_not_removed")) == 1
+    assert [name[0] for name in rig.disk.list_directory("/data") if name.endswith("-delete")] == ["a"]
+
+
+def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=COMPACTED))
+        for at in range(40):
+            rig.append(rig.host(), batch(b"%d" % at * 40, key=b"%d" % (at % 3)))
+        work = maintenance(rig)
+        rig.threads.eager = False
+        scrubbing = asyncio.ensure_future(work.scrub())
+        for _ in range(3):
+            await asyncio.sleep(0)
+            rig.threads.work()
+        await asyncio.sleep(0)
+        log = rig.host().log
+        due = plan(log, rig.clock.ms, stable=log.log_end, keys_max=1000)
+        assert due is not None
+        due.run(log, rig.store.trash)
+        rig.disk.flip(log.segments[-2].path(log.path, ".log"), 80)
+        while not scrubbing.done():
+            rig.threads.work()
+            await asyncio.sleep(0)
+        await scrubbing
+        assert [fields["path"] for fields in rig.notes.named("segment_damaged")] == [
+            log.segments[-2].path(log.path, ".log")
+        ]
+
+    asyncio.run(run())
 
 
 def test_a_disk_that_fails_under_compaction_goes_offline() -> None:

@@ -18,6 +18,7 @@ from penstock.storage.names import TXN_INDEX
 from penstock.storage.recovery import Stop
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
+from penstock.storage.view import LogChanged
 from penstock.testing.mem_disk import MemDisk, PowerCut
 from penstock.wire.records import Record, build_batch, build_marker, parse_batch_header
 
@@ -453,6 +454,24 @@ def test_a_pass_that_is_given_up_leaves_nothing_that_a_start_would_swap_in():
     assert not [n for n in disk.list_directory(keyed_log.log.path) if n.endswith((".swap", ".cleaned"))]
     keyed_log.step(("compact", 0, 1000))
     keyed_log.check()
+
+
+@pytest.mark.parametrize("seen", range(0, 60, 7))
+def test_a_reader_off_the_loop_learns_that_a_pass_has_changed_the_files(seen: int):
+    log = log_on(MemDisk(), COMPACT)
+    for at in range(60):
+        keyed(log, b"k%d" % (at % 3), b"%d" % at)
+    log.roll()
+    walk = log.view().walk_from(0, bodies=True)
+    offsets = [next(walk).header.base_offset for _ in range(seen)]
+
+    pass_over(log)
+
+    # A file that it has open it reads to its end; from any other it would get what is elsewhere now.
+    with pytest.raises(LogChanged):
+        offsets.extend(batch.header.base_offset for batch in walk)
+    assert offsets == list(range(len(offsets)))
+    assert [batch.base_offset for batch in log.batches(0)] == [57, 58, 59]
 
 
 def test_a_compacted_segment_is_indexed_like_an_appended_one():
