@@ -434,9 +434,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "There are no pools of network and request threads to size, and no TLS yet. `background.threads` "
             "sizes one pool of threads for disk work, made at the start. A broker without an id is broker 1, for "
-            "one broker needs no other."
+            "one broker needs no other. Settings of penstock's own are described beside Kafka's."
         ),
         places=(
+            Place(scenario="configs/broker_flags_of_every_key", field="flags.configs[*]", penstock=ABSENT),
+            Place(scenario="configs/broker_flags_of_every_key", field="flags.configs[*]", kafka=ABSENT),
+            Place(
+                scenario="configs/broker_flags_of_every_key",
+                field="flags.configs[background.threads].read_only",
+                kafka=False,
+                penstock=True,
+            ),
             *(
                 Place(scenario="configs/broker_some_keys", field=f"*.configs[{name}]", penstock=ABSENT)
                 for name in ("num.io.threads", "num.network.threads", "ssl.keystore.password")
@@ -459,6 +467,23 @@ DIFFERENCES: tuple[Difference, ...] = (
                 kafka="-1",
                 penstock="1",
             ),
+        ),
+    ),
+    Difference(
+        title="Listeners change with a restart",
+        reason=(
+            "Kafka can open and close listeners while it runs. penstock opens them once, before it serves, and says "
+            "so: `listeners` and `listener.security.protocol.map` are read-only, and a program that manages brokers "
+            "restarts one to change them instead of waiting for a change that does not come."
+        ),
+        places=tuple(
+            Place(
+                scenario="configs/broker_flags_of_every_key",
+                field=f"flags.configs[{name}].read_only",
+                kafka=False,
+                penstock=True,
+            )
+            for name in ("listeners", "listener.security.protocol.map")
         ),
     ),
     Difference(

@@ -175,7 +175,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     @property
     def data_directories(self) -> tuple[str, ...]:
         """Every directory that holds data, each once, in the order given."""
-        return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
+        return tuple(dict.fromkeys(self.log_dirs or self.log_dir))
 
 
 BROKER_KEYS: dict[str, Key] = keys_of(BrokerConfig)

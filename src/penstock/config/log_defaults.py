@@ -36,7 +36,9 @@ class LogDefaults:
     log_dirs: tuple[str, ...] | None = key(
         "log.dirs", None, Kind.LIST, doc="Directories that hold the data, several to spread it over disks."
     )
-    log_dir: str = key("log.dir", "penstock-data", Kind.STRING, doc="The data directory where log.dirs is not set.")
+    log_dir: tuple[str, ...] = key(
+        "log.dir", ("penstock-data",), Kind.LIST, doc="The data directory where log.dirs is not set."
+    )
     num_recovery_threads_per_data_dir: int = key(
         "num.recovery.threads.per.data.dir",
         2,

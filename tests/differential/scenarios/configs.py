@@ -92,6 +92,14 @@ def broker_some_keys(run: Run) -> None:
     run.ask("with synonyms", describe(of(BROKER, me, SOME_BROKER_KEYS), synonyms=True))
 
 
+def broker_flags_of_every_key(run: Run) -> None:
+    """Whether each setting can change while the broker runs, is secret, and of which type it is."""
+    answer = run.do("describe_configs", run.version, describe(of(BROKER, str(run.target.broker_id))))
+    flags = ("name", "read_only", "is_sensitive", "config_type")
+    found = [{flag: config[flag] for flag in flags} for config in answer["results"][0]["configs"]]
+    run.record("flags", {"configs": sorted(found, key=lambda config: str(config["name"]))})
+
+
 def broker_default(run: Run) -> None:
     run.ask("all", describe(of(BROKER, "")))
     run.ask("by key", describe(of(BROKER, "", ["log.segment.bytes"]), synonyms=True))
@@ -160,5 +168,6 @@ SCENARIOS = (
             nothing,
         ),
     ),
+    *scenarios("configs", "describe_configs", (broker_flags_of_every_key,), versions=range(4, 5)),
     *scenarios("configs", "list_config_resources", (resources_with_configs,)),
 )

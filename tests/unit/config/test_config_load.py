@@ -74,7 +74,7 @@ def test_toml_lists_and_booleans_become_settings(tmp_path: Path) -> None:
 def test_properties_know_comments_escapes_and_continued_lines(tmp_path: Path) -> None:
     text = "! a comment\n  log.dir : /a\\\n     /b\\u0041\\\\c\nbroker.rack\tr\\=1\nnum.partitions=\\\n3"
     config = load(file=written(tmp_path, "s.properties", text), env={}, flags={})
-    assert config.log_dir == "/a/bA\\c"
+    assert config.log_dir == ("/a/bA\\c",)
     assert config.broker_rack == "r=1"
     assert config.num_partitions == 3
 
