@@ -123,7 +123,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     flushes = GroupCommit(
         ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
     )
-    hosts = make_hosts(ground, loop, flushes)
+    hosts = make_hosts(ground, loop, turns, flushes)
     groups = make_groups(ground, hosts, timers)
     markers = MarkerLog(hosts=hosts, groups=groups, clock=ground.clock)
     producer_ids = ProducerIds(controller)
@@ -146,14 +146,14 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     )
 
 
-def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, flushes: GroupCommit) -> Hosts:
+def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Hosts:
     config = ground.settings()
     return Hosts(
         broker_id=config.broker_id,
         config=config,
         store=ground.logs,
         clock=ground.clock,
-        wakes=Wakes(loop.call_soon),
+        wakes=Wakes(loop.call_soon, turns),
         flushes=flushes,
         threads=ground.threads,
         log=ground.log.bind(part="runtime"),

@@ -220,7 +220,7 @@ class PartitionHost(ServedPartition):
             else:
                 self._stabilise()
             self.readable_bytes += len(batch)
-            if self._watchers and not self._stirred:
+            if self.readable_bytes >= self._wake_at and not self._stirred:
                 self._stirred = True
                 self._wakes.add(self)
         if end >= self._flush_at:

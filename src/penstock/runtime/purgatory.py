@@ -14,11 +14,14 @@ from penstock.model.errors import BrokerError
 from penstock.runtime.served_partition import ServedPartition
 from penstock.runtime.timers import Timer, Timers
 
+RESTING_AT_ONCE_MAX = 1_000
+"""Partitions of one read that rest from the start; of more, each rests when it has been heard of."""
+
 
 class PartitionWatch:
     """One reader's eye on one partition."""
 
-    __slots__ = ("held_back", "host", "partition", "reader", "seen", "stable", "watching")
+    __slots__ = ("held_back", "host", "partition", "reader", "resting", "seen", "stable", "watching")
 
     def __init__(self, host: ServedPartition, partition: FetchPartition, reader: "Reader") -> None:
         self.host = host
@@ -31,6 +34,8 @@ class PartitionWatch:
         self.held_back = False
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
         self.watching = False
+        self.resting = False
+        """Whether it waits for more than the next byte."""
 
     def open(self) -> None:
         """Hear of everything that happens from now on."""
@@ -38,19 +43,31 @@ class PartitionWatch:
         self.seen = self.host.readable_bytes
         self.stable = state.last_stable
         self.held_back = state.last_stable < state.high_watermark
-        if not self.watching:
+        if not self.watching or self.resting:
             self.watching = True
+            self.resting = False
             self.host.watch(self)
+
+    def rest(self, grown_bytes: int) -> None:
+        """Hear of growth only when there is so much more than `seen`."""
+        if grown_bytes > 1 or self.resting:
+            self.resting = grown_bytes > 1
+            self.host.watch(self, grown_bytes)
+
+    def grow(self) -> int:
+        """How many bytes there are more than `seen`, which then includes them."""
+        grown = self.host.readable_bytes - self.seen
+        self.seen = self.host.readable_bytes
+        return grown
 
     def close(self) -> None:
         if self.watching:
-            self.watching = False
+            self.watching = self.resting = False
             self.host.unwatch(self)
 
     def notify(self, host: ServedPartition) -> None:
-        grown = host.readable_bytes - self.seen
-        self.seen = host.readable_bytes
-        self.reader.moved(self, grown)
+        self.resting = False
+        self.reader.moved(self, self.grow())
 
     def grown_committed(self, grown: int) -> int:
         """How much more committed data there is, where all readers see `grown` bytes more.
@@ -99,7 +116,10 @@ class Reader:
 class DelayedRead:
     """A read that waits. `completed` is called once, on the loop, and never after `cancel`."""
 
-    __slots__ = ("_bytes_missing", "_completed", "_grown", "_read_committed", "_reader", "_timer", "_watches", "done")
+    __slots__ = (
+        "_bytes_missing", "_completed", "_count", "_grown", "_patience", "_read_committed", "_reader", "_resting",
+        "_timer", "_watches", "done",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -121,8 +141,14 @@ class DelayedRead:
         self.done = False
         reader.waiting = self
         self._watches = list(watches)
+        self._count = max(1, len(self._watches) if reader.session is None else len(reader.session))
+        self._patience = self._bytes_missing // (2 * self._count)
+        self._resting: dict[PartitionWatch, None] = {}
+        rests = self._patience > 1 and len(self._watches) <= RESTING_AT_ONCE_MAX
         for watch in self._watches:
             watch.open()
+            if rests:
+                self._rest(watch)
 
     def start(self, timers: Timers, wait_ms: int) -> None:
         """Wait this long at most."""
@@ -131,26 +157,52 @@ class DelayedRead:
 
     def moved(self, watch: PartitionWatch, grown: int) -> None:
         """A partition grew, or can no longer be read as before."""
+        if self._is_over(watch, grown):
+            self.complete()
+            return
+        if self._bytes_missing < self._count * self._patience:
+            # Those that rest may have enough between them: count them, and let them rest for less.
+            resting, self._resting = self._resting, {}
+            if any(self._is_over(each, each.grow()) for each in resting):
+                self.complete()
+                return
+            self._patience = self._bytes_missing // (2 * self._count)
+            for each in resting:
+                self._rest(each)
+        self._rest(watch)
+
+    def _rest(self, watch: PartitionWatch) -> None:
+        """Let a partition be quiet until it has grown by its share of half of what is missing.
+
+        Together they then have less than is missing, so that none has to be asked. Bytes that open transactions hold
+        back become readable without growth: a reader of committed data is told of everything while there are some.
+        """
+        patience = min(self._patience, watch.partition.bytes_max - self._grown.get(watch, 0))
+        if patience > 1 and not (self._read_committed and watch.held_back):
+            self._resting[watch] = None
+            watch.rest(patience)
+        else:
+            watch.rest(0)
+
+    def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
+        """Count what a partition has more; whether that ends the wait."""
         state = watch.host.state
         wanted = watch.partition
         if not state.leads or wanted.fetch_offset < state.log_start:
-            self.complete()
-            return
+            return True
         if self._read_committed:
             if state.last_stable <= wanted.fetch_offset:
                 watch.held_back = True
-                return
+                return False
             try:
                 grown = watch.grown_committed(grown)
             except BrokerError:
                 # The log cannot be read: reading it once more gives the error to the client.
-                self.complete()
-                return
+                return True
         self._bytes_missing -= grown
         total = self._grown[watch] = self._grown.get(watch, 0) + grown
         # A partition that has given all it may is not worth waiting for, whatever the others lack.
-        if self._bytes_missing <= 0 or total >= wanted.bytes_max:
-            self.complete()
+        return self._bytes_missing <= 0 or total >= wanted.bytes_max
 
     def complete(self) -> None:
         """Stop waiting and say so."""

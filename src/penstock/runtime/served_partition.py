@@ -4,6 +4,7 @@ Everything runs on the event loop; between two awaits nobody else does.
 """
 
 from asyncio import Future
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.intake import IntakeRules
 from penstock.runtime.outcomes import Fetched
 from penstock.runtime.wakes import Wakes, Watcher
+from penstock.runtime.watchers import NEVER, Watchers
 from penstock.storage import producer_snapshot
 from penstock.storage.flush import FlushJob
 from penstock.storage.log import Log
@@ -52,8 +54,10 @@ class ServedPartition:
         "_flushes",
         "_group",
         "_rules",
+        "_shifted",
         "_stirred",
         "_threads",
+        "_wake_at",
         "_wakes",
         "_watchers",
         "config",
@@ -103,7 +107,11 @@ class ServedPartition:
         self._flushes = flushes
         self._threads = threads
         self._decompression = decompression
-        self._watchers: dict[Watcher, None] = {}
+        self._watchers = Watchers()
+        self._wake_at = NEVER
+        """From this many readable bytes on somebody wants to be told."""
+        self._shifted = False
+        """Whether something other than growth is to be told to everybody who watches."""
         self._stirred = False
         self._awaiting_commit = Awaited()
         self._awaiting_disk = Awaited()
@@ -255,34 +263,53 @@ class ServedPartition:
         self._stabilise()
         if self._aborted is not None:
             self._aborted.forget_before(self.log.log_start)
-        self._stir()
+        self._shift()
 
     # Watching
 
-    def watch(self, watcher: Watcher) -> None:
-        """Notify from now on, in a later turn of the loop, until `unwatch`. A host that is gone says so at once."""
-        self._watchers[watcher] = None
+    def watch(self, watcher: Watcher, grown_bytes: int = 0) -> None:
+        """Notify from now on, in a later turn of the loop, until `unwatch`. A host that is gone says so at once.
+
+        With `grown_bytes` growth alone is worth no notice until there are so many bytes more; then everything is.
+        """
+        at_bytes = self.readable_bytes + grown_bytes if grown_bytes > 1 else 0
+        self._watchers.add(watcher, at_bytes)
+        self._wake_at = min(self._wake_at, at_bytes)
         if self.gone is not None:
-            self._stir()
+            self._shift()
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
+        self._watchers.discard(watcher)
 
     def _stir(self) -> None:
-        if self._watchers and not self._stirred:
+        """Readers see more: tell those who wait for as much."""
+        if self.readable_bytes >= self._wake_at and not self._stirred:
             self._stirred = True
             self._wakes.add(self)
 
-    def tell(self) -> None:
-        """Notify the watchers; they may stop watching meanwhile."""
+    def _shift(self) -> None:
+        """Reading is not what it was: tell everybody who watches."""
+        if self._watchers:
+            self._shifted = True
+            if not self._stirred:
+                self._stirred = True
+                self._wakes.add(self)
+
+    def tell(self) -> Iterator[None]:
+        """Notify the watchers, one a step; they may stop watching meanwhile."""
         self._stirred = False
+        shifted, self._shifted = self._shifted, False
+        watchers = self._watchers
         failure: Exception | None = None
-        for watcher in tuple(self._watchers):
+        for watcher in watchers.everyone() if shifted else watchers.due(self.readable_bytes):
             # A watcher that fails is a bug of its own and must not leave the others waiting.
             try:
-                watcher.notify(self)
+                if watcher in watchers:
+                    watcher.notify(self)
             except Exception as error:
                 failure = error
+            yield
+        self._wake_at = watchers.next_at()
         if failure is not None:
             raise failure
 
@@ -316,7 +343,7 @@ class ServedPartition:
         if not self.state.leads:
             self._awaiting_commit.fail(NotLeaderOrFollower())
             self._awaiting_disk.fail(NotLeaderOrFollower())
-            self._stir()
+            self._shift()
 
     def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
         """The log was cut: its producers and aborted transactions are those of what is left."""
@@ -359,7 +386,7 @@ class ServedPartition:
         self.state.leads = False
         self._awaiting_commit.fail(reason)
         self._awaiting_disk.fail(reason)
-        self._stir()
+        self._shift()
 
     def _refusal(self) -> BrokerError:
         return self.gone if self.gone is not None else NotLeaderOrFollower()

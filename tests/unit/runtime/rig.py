@@ -12,6 +12,7 @@ from penstock.core.controller.image import ImageDelta, TopicChange
 from penstock.core.fetch_session import FetchSessions
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState
+from penstock.model.turns import Turns
 from penstock.observe.log import Logger
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit
@@ -89,13 +90,17 @@ class ManualLoop:
     def run(self) -> None:
         """Take turns until nothing is to be done now."""
         while self._soon or (self._later and self._later[0][0] <= self.time()):
-            soon, self._soon = self._soon, []
-            for callback in soon:
-                callback()
-            while self._later and self._later[0][0] <= self.time():
-                alarm = heappop(self._later)[2]
-                if alarm.callback is not None:
-                    alarm.callback()
+            self.turn()
+
+    def turn(self) -> None:
+        """Take one turn."""
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+        while self._later and self._later[0][0] <= self.time():
+            alarm = heappop(self._later)[2]
+            if alarm.callback is not None:
+                alarm.callback()
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, waking at every alarm on the way."""
@@ -201,7 +206,8 @@ class Rig:
             log=self.notes,
             on_offline=self._offline,
         )
-        self.wakes = Wakes(self.loop.call_soon)
+        self.turns = Turns(self.loop.call_soon, self.clock.monotonic)
+        self.wakes = Wakes(self.loop.call_soon, self.turns)
         self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
         self.timers = Timers(self.loop)
         self.sessions = FetchSessions(100, Seeded().below)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.runtime.rig import Rig, batch, topic
@@ -17,6 +17,9 @@ from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetch
 from penstock.model.turns import Turns
 from penstock.runtime.fetching import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
+from penstock.runtime.partition_host import PartitionHost
+from penstock.runtime.purgatory import PartitionWatch
+from penstock.runtime.wakes import NOTIFIED_PER_LOOK
 
 ID = (1).to_bytes(16, "big")
 EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
@@ -559,3 +562,97 @@ def test_a_session_misses_nothing_between_two_turns_either() -> None:
 
     assert asyncio.run(job.read_in_turns(Restless(iter([lambda: None, lambda: None, arrive]))))
     assert told(job.results)[0] is True
+
+
+# Resting
+
+
+@given(
+    bytes_min=st.integers(1, 3000),
+    appends=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300)), min_size=1, max_size=30),
+    read_committed=st.booleans(),
+    with_session=st.booleans(),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_wait_ends_with_the_byte_that_was_missing(
+    bytes_min: int, appends: list[tuple[int, int]], read_committed: bool, with_session: bool
+) -> None:
+    rig = Rig(topic(partitions=4))
+    limits = FetchLimits(bytes_min=bytes_min, bytes_max=1 << 30, read_committed=read_committed)
+    job = begin(rig, wanted(0, 1, 2, 3), limits=limits)
+    if with_session:
+        first = begin(rig, wanted(0, 1, 2, 3), epoch=0, limits=limits)
+        first.read()
+        session, _ = first.answer(rig.clock.ms)
+        job = begin(rig, session=session, epoch=1, limits=limits)
+    completed: list[None] = []
+    assert not job.read()
+    job.wait(60_000, lambda: completed.append(None))
+    total = 0
+    for partition, size in appends:
+        records = batch(b"v" * size)
+        total += len(records)
+        rig.append(rig.host(partition=partition), records)
+        rig.loop.run()
+        assert bool(completed) == (total >= bytes_min)
+        if completed:
+            assert job.bytes_read == total
+            break
+
+
+def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(topic(partitions=2))
+    host = rig.host()
+    limits = FetchLimits(bytes_min=1 << 30, bytes_max=1 << 30)
+    for _ in range(2_000):
+        job = begin(rig, wanted(0, 1), limits=limits)
+        assert not job.read()
+        job.wait(60_000, lambda: None)
+    notified: list[None] = []
+    notify = PartitionWatch.notify
+
+    def counted(watch: PartitionWatch, host: PartitionHost) -> None:
+        notified.append(None)
+        notify(watch, host)
+
+    monkeypatch.setattr(PartitionWatch, "notify", counted)
+    one = begin(rig, wanted(0), limits=FetchLimits(bytes_min=1, bytes_max=1 << 20))
+    assert not one.read()
+    answered: list[None] = []
+    one.wait(60_000, lambda: answered.append(None))
+
+    for _ in range(10):
+        rig.append(host, batch(b"a"))
+        rig.loop.run()
+
+    assert len(answered) == 1
+    assert len(notified) == 1, "only the one that lacked a byte"
+
+    rig.change(topic(partitions=2), None)
+    rig.loop.run()
+    assert len(notified) >= 2_000, "a topic that is gone is told to all"
+    assert rig.fetches.waiting == 0
+
+
+def test_many_that_are_answered_at_once_are_answered_over_several_turns() -> None:
+    rig = Rig(topic())
+    for _ in range(200):
+        job = begin(rig, wanted(0), limits=EVERYTHING)
+        assert not job.read()
+        job.wait(60_000, pass_a_millisecond(rig))
+    rig.append(rig.host(), batch(b"a"))
+    turns = 0
+    while rig.fetches.waiting:
+        before = rig.fetches.waiting
+        rig.loop.turn()
+        turns += 1
+        assert before - rig.fetches.waiting <= 2 * NOTIFIED_PER_LOOK
+        assert turns < 1_000
+    assert turns > 3
+
+
+def pass_a_millisecond(rig: Rig) -> Callable[[], None]:
+    def answered() -> None:
+        rig.clock.ms += 1
+
+    return answered
