@@ -73,13 +73,28 @@ def command_lines(draw: st.DrawFn, path: tuple[str, ...], command: Any) -> list[
     return words
 
 
-@pytest.mark.parametrize("name", LEAVES)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_no_argument_is_answered_with_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, name: str, data: st.DataObject
-) -> None:
-    words = data.draw(command_lines(*LEAVES[name]))
+def free_texts(command: Any) -> list[Any]:
+    """The parameters of a command that take any text, without those that all commands share."""
+    shared = ("help", "bootstrap", "output", "properties")
+    return [each for each in command.params if each.type.name in ("str", "float") and each.name not in shared]
+
+
+def one_at_a_time(path: tuple[str, ...], command: Any) -> Iterator[list[str]]:
+    """Each hostile text in each place for one, with harmless words in all other places that must be filled."""
+    for hostile in free_texts(command):
+        for text in HOSTILE:
+            words = list(path)
+            for parameter in command.params:
+                value = text if parameter is hostile else "0"
+                if parameter.param_type_name == "argument":
+                    words += [value]
+                elif parameter is hostile or parameter.required:
+                    words += [f"{max(parameter.opts, key=len)}={value}"]
+            yield words
+
+
+def check_end(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Run a command without a broker: it ends with an exit code of ours."""
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", f"127.0.0.1:{free_port()}")
     monkeypatch.setattr(sys, "argv", ["penstock", *words])
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
@@ -88,5 +103,20 @@ def test_no_argument_is_answered_with_a_traceback(
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main.run()
 
-    assert ended.value.code in (0, 1, 2)
+    assert ended.value.code in (0, 1, 2), words
     assert "Traceback" not in err.getvalue()
+
+
+@pytest.mark.parametrize("name", [name for name, (_, command) in LEAVES.items() if free_texts(command)])
+def test_no_hostile_text_is_answered_with_a_traceback(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for words in one_at_a_time(*LEAVES[name]):
+        check_end(monkeypatch, words)
+
+
+@pytest.mark.parametrize("name", LEAVES)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_mixture_of_hostile_options_is_answered_with_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, name: str, data: st.DataObject
+) -> None:
+    check_end(monkeypatch, data.draw(command_lines(*LEAVES[name])))
