@@ -80,8 +80,8 @@ class Connection:
     __slots__ = (
         "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s",
         "_limits", "_loop", "_muted", "_on_bug", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock",
-        "_spawn", "_start", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener",
-        "monotonic", "peer", "properties", "requests",
+        "_spawn", "_start", "_unmute_timer", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed",
+        "listener", "monotonic", "peer", "properties", "requests",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +122,7 @@ class Connection:
         self._gathering = False
         self._held = False
         self._muted = False
+        self._unmute_timer: asyncio.TimerHandle | None = None
         self._working = False
         self.closed = False
         self.requests = 0
@@ -476,16 +477,25 @@ class Connection:
     # Life
 
     def mute(self, seconds: float) -> None:
-        """Read nothing for a while: what a throttled client would send waits in its own socket."""
-        if self._muted or self.closed:
+        """Read nothing for a while: what a throttled client would send waits in its own socket.
+
+        Of several waits, as requests that were pipelined bring them, the one that ends last counts.
+        """
+        if self.closed:
             return
+        timer = self._unmute_timer
+        if timer is not None:
+            if timer.when() >= self._loop.time() + seconds:
+                return
+            timer.cancel()
         self._muted = True
         self._pause()
-        self._loop.call_later(seconds, self._unmute)
+        self._unmute_timer = self._loop.call_later(seconds, self._unmute)
 
     def _unmute(self) -> None:
         try:
             self._muted = False
+            self._unmute_timer = None
             self._last_active_s = self.monotonic()
             self._go_on()
         except Exception as error:
@@ -528,6 +538,9 @@ class Connection:
         self._out_bytes = 0
         # Each step stands alone: a waiter that cannot be abandoned must not keep the socket open.
         steps: list[Callable[[], None]] = [self._pause, self._stop_writing, *(each.abandon for each in pending)]
+        if self._unmute_timer is not None:
+            # It would keep a connection that is gone in memory for as long as a client is throttled: days, perhaps.
+            steps.append(self._unmute_timer.cancel)
         steps += [self._sock.close, lambda: self._closed_callback(self, reason)]
         for step in steps:
             try:

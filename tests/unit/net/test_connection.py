@@ -415,6 +415,39 @@ def test_a_muted_connection_takes_up_nothing_until_its_time_is_over() -> None:
     asyncio.run(scenario())
 
 
+def test_of_several_mutes_the_one_that_ends_last_counts() -> None:
+    served_s: list[float] = []
+
+    def serve(connection: Connection, frame: memoryview) -> Outcome:
+        served_s.append(asyncio.get_running_loop().time())
+        if frame == b"mute":
+            for seconds in (MUTED_S / 10, MUTED_S, MUTED_S / 5):
+                connection.mute(seconds)
+        return [framed(bytes(frame))]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"mute", b"next")
+            assert await it.receive() == b"mute"
+            assert await it.receive() == b"next"
+            muted_s, next_s = served_s
+            assert next_s - muted_s >= MUTED_S * 0.9
+
+    asyncio.run(scenario())
+
+
+def test_a_muted_connection_that_closes_is_not_kept_until_its_time_is_over() -> None:
+    async def scenario() -> None:
+        async with peer(echo) as it:
+            it.connection.mute(3_600)
+            timer = it.connection._unmute_timer
+            assert timer is not None
+            it.connection.close("the test is over")
+            assert timer.cancelled(), "the loop lets go of what a cancelled timer would have called"
+
+    asyncio.run(scenario())
+
+
 def test_deadlines_name_what_was_overdue() -> None:
     async def scenario() -> None:
         async with peer(echo) as it:
