@@ -88,7 +88,14 @@ def main() -> None:
             **({"group.instance.id": given.instance} if given.instance else {}),
         }
     )
-    producer = Producer({"bootstrap.servers": given.bootstrap, "transactional.id": given.name})
+    producer = Producer(
+        {
+            "bootstrap.servers": given.bootstrap,
+            "transactional.id": given.name,
+            # From librdkafka 2.11 on, with the default a call may not return after the broker was down.
+            "metadata.recovery.strategy": "none",
+        }
+    )
     producer.init_transactions(SECONDS_MAX)
     consumer.subscribe([given.source])
     try:
