@@ -219,6 +219,7 @@ def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinato
         timers=timers,
         threads=ground.threads,
         log=ground.log.bind(part="groups"),
+        counters=ground.storage_counters,
     )
 
 
@@ -234,6 +235,7 @@ def make_transactions(
         timers=timers,
         threads=ground.threads,
         log=ground.log.bind(part="transactions"),
+        counters=ground.storage_counters,
         markers=markers,
         take_producer_id=producer_ids.next_at_hand,
     )

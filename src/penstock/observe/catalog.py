@@ -121,6 +121,9 @@ UNCLEANABLE_PARTITIONS = gauge(
 )
 SCRUBBED_SEGMENTS = counter("penstock_scrubbed_segments_total", "Segments whose checksums the scrubber has checked.")
 SCRUB_FINDINGS = counter("penstock_scrub_findings_total", "Segments in which the scrubber found damage.")
+COORDINATOR_DAMAGE = counter(
+    "penstock_coordinator_damage_total", "Coordinators loaded without records of their log that cannot be read."
+)
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """In the order above."""

@@ -98,6 +98,7 @@ class StorageCounters:
         "compaction_bytes_written",
         "compaction_errors",
         "compactions",
+        "coordinator_damage",
         "flush_errors",
         "flush_seconds",
         "scrub_findings",
@@ -117,6 +118,7 @@ class StorageCounters:
         self.uncleanable_partitions = 0
         self.scrubbed_segments = 0
         self.scrub_findings = 0
+        self.coordinator_damage = 0
 
     def samples(self) -> Iterator[Sample]:
         yield catalog.FLUSHES.sample(self.flush_seconds.count)
@@ -130,6 +132,7 @@ class StorageCounters:
         yield catalog.UNCLEANABLE_PARTITIONS.sample(self.uncleanable_partitions)
         yield catalog.SCRUBBED_SEGMENTS.sample(self.scrubbed_segments)
         yield catalog.SCRUB_FINDINGS.sample(self.scrub_findings)
+        yield catalog.COORDINATOR_DAMAGE.sample(self.coordinator_damage)
 
 
 class ThrottleCounters:

@@ -17,14 +17,16 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import TopicState
+from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.runtime.coordinator_load import BatchReader, load
+from penstock.runtime.coordinator_load import BatchReader, SkippedBatches, load
 from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogChanged
+from penstock.storage.walk import BadBatch
 
 C = TypeVar("C", bound=Coordinator[Any])
 R = TypeVar("R", bound=BatchReader)
@@ -36,7 +38,10 @@ LOAD_CHANGED_MS = 100
 """Before a partition is loaded again whose files a compaction changed meanwhile; it may have more to change."""
 
 LOAD_AGAIN_MS = 5000
-"""How long a partition that could not be loaded is left alone."""
+"""How long a partition that could not be loaded is left alone, at first; each failure doubles it."""
+
+LOAD_AGAIN_MS_MAX = 300_000
+LOAD_AGAIN_DOUBLINGS = 16
 
 PLACES_MAX = 100_000
 """Keys whose partition is kept at hand; it takes longer to compute than everything else that finding one takes."""
@@ -69,6 +74,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
         timers: Timers,
         threads: Executor,
         log: Logger,
+        counters: StorageCounters | None = None,
     ) -> None:
         self._topic = topic
         self._hosts = hosts
@@ -85,6 +91,11 @@ class CoordinatorSet(ABC, Generic[C, R]):
         self._shards: dict[int, C] = {}
         self._to_load: asyncio.Queue[int] = asyncio.Queue()
         self._queued: set[int] = set()
+        self._failures: dict[int, int] = {}
+        """How often each partition could not be loaded since it last was."""
+        self._repairs: set[int] = set()
+        """Partitions whose log was repaired since they were last loaded."""
+        self._counters = StorageCounters() if counters is None else counters
 
     # Finding
 
@@ -104,8 +115,11 @@ class CoordinatorSet(ABC, Generic[C, R]):
         return place
 
     def serving(self) -> Iterator[C]:
-        """Every coordinator here that can be asked. Raises CoordinatorLoadInProgress while one is being loaded."""
-        if self._queued:
+        """Every coordinator here that can be asked. Raises CoordinatorLoadInProgress while one is being loaded.
+
+        One that could not be loaded is left out, as in Kafka: the others can be listed without it.
+        """
+        if self._queued - self._failures.keys():
             raise CoordinatorLoadInProgress()
         return iter([shard for shard in self._shards.values() if shard.serving])
 
@@ -197,6 +211,8 @@ class CoordinatorSet(ABC, Generic[C, R]):
             for partition in list(self._shards):
                 self._end(partition)
             self._queued.clear()
+            self._failures.clear()
+            self._repairs.clear()
             self._places.clear()
             self._partitions = 0
         if after is not None:
@@ -242,10 +258,11 @@ class CoordinatorSet(ABC, Generic[C, R]):
     async def _load(self, partition: int) -> None:
         began_s = asyncio.get_running_loop().time()
         shard: C | None = None
+        skipped = SkippedBatches()
         try:
             shard = self._open(partition)
             reader = self.reader()
-            events = await load(shard, shard.view(), reader, self._threads)
+            events = await load(shard, shard.view(), reader, self._threads, skipped)
         except LogChanged:
             # A compaction put other files in place; what was taken in so far may lack what it moved.
             if self._shards.get(partition) is shard:
@@ -254,21 +271,20 @@ class CoordinatorSet(ABC, Generic[C, R]):
             return
         except Exception as error:
             # Whatever is wrong in one partition, the coordinators of the others go on.
-            if isinstance(error, BrokerError | OSError):
-                self._log.error("coordinator_not_loaded", topic=self._topic, partition=partition, reason=str(error))
-            else:
-                self._log.exception("coordinator_not_loaded", topic=self._topic, partition=partition)
             self._end(partition)
-            if self.can_keep(partition):
-                self._timers.after_ms(LOAD_AGAIN_MS, lambda: self._load_again(partition))
-            else:
-                self._queued.discard(partition)
+            if not isinstance(error, BadBatch) or not await self._repaired(partition, error):
+                self._not_loaded(partition, error)
             return
         self._queued.discard(partition)
+        self._failures.pop(partition, None)
+        self._repairs.discard(partition)
         if self._shards.get(partition) is not shard or shard.ended:
             return
         shard.loaded()
         self.after_load(shard, reader)
+        if skipped.first is not None:
+            offset, reason = skipped.first
+            self._tell_lost(partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
         self._log.info(
             "coordinator_loaded",
             topic=self._topic,
@@ -277,6 +293,52 @@ class CoordinatorSet(ABC, Generic[C, R]):
             unreadable=reader.unreadable,
             took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
         )
+
+    async def _repaired(self, partition: int, damage: BadBatch) -> bool:
+        """Repair a log in which a load met damage, and plan to load what is left. Once, until a load succeeds."""
+        if partition in self._repairs:
+            return False
+        try:
+            set_aside = await self._hosts.repair(TopicPartition(self._topic, partition))
+        except BrokerError as error:
+            self._log.error("coordinator_not_repaired", topic=self._topic, partition=partition, reason=str(error))
+            return False
+        if set_aside is None:
+            return False
+        if set_aside:
+            self._tell_lost(partition, damage.offset, str(damage))
+        self._repairs.add(partition)
+        self._load_again(partition)
+        return True
+
+    def _tell_lost(self, partition: int, offset: int, detail: str) -> None:
+        self._counters.coordinator_damage += 1
+        self._log.error(
+            "coordinator_records_lost",
+            topic=self._topic,
+            partition=partition,
+            offset=offset,
+            detail=detail,
+            consequence="keys of this partition may be as an older record has them",
+        )
+
+    def _not_loaded(self, partition: int, error: Exception) -> None:
+        """Tell why a partition cannot be loaded, and plan the next try: each waits longer, up to a bound."""
+        failures = self._failures[partition] = self._failures.get(partition, 0) + 1
+        again_ms = min(LOAD_AGAIN_MS << min(failures - 1, LOAD_AGAIN_DOUBLINGS), LOAD_AGAIN_MS_MAX)
+        tell = self._log.error if isinstance(error, BrokerError | OSError) else self._log.exception
+        tell(
+            "coordinator_not_loaded",
+            topic=self._topic,
+            partition=partition,
+            reason=str(error),
+            failures=failures,
+            again_ms=again_ms,
+        )
+        if self.can_keep(partition):
+            self._timers.after_ms(again_ms, lambda: self._load_again(partition))
+        else:
+            self._queued.discard(partition)
 
     def _load_again(self, partition: int) -> None:
         if partition in self._queued:

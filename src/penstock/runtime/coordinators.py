@@ -11,6 +11,7 @@ from penstock.core.group.shard import GroupShard
 from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinator_set import CoordinatorSet
@@ -37,6 +38,7 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         timers: Timers,
         threads: Executor,
         log: Logger,
+        counters: StorageCounters | None = None,
     ) -> None:
         super().__init__(
             GROUP_OFFSETS_TOPIC,
@@ -48,6 +50,7 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
             timers=timers,
             threads=threads,
             log=log,
+            counters=counters,
         )
         self._chance = chance
         self._topics = ImageTopics(image)

@@ -4,6 +4,7 @@ A partition costs next to nothing until somebody asks for it: its log is opened,
 made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -267,6 +268,33 @@ class Hosts:
         if found.mended:
             self._log.info("aborted_transactions_mended", partition=str(log.tp), index_files=found.mended)
         return found
+
+    async def repair(self, tp: TopicPartition) -> bool | None:
+        """Read a log again because a batch in it does not hold together, and serve what does.
+
+        Whether damage was set aside; None when the log cannot be repaired now. The partition is out of service
+        meanwhile, and whoever waits for it is told so.
+        """
+        log = self._store.get(tp)
+        if log is None or not log.opened or log.offline is not None or log.cleaning is not None:
+            return None
+        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if host is not None:
+            host.note_committed()
+            host.leave(NotLeaderOrFollower())
+        self._replayed.pop(tp, None)
+        work = log.begin_repair()
+        try:
+            loaded = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except Exception as error:
+            if self._store.get(tp) is not log:
+                # Deleted meanwhile, and its files with it.
+                return None
+            log.fail_repair(error)
+        if self._store.get(tp) is not log:
+            return None
+        log.end_repair(loaded)
+        return any(finding.serious for finding in loaded.findings)
 
     # Following the metadata
 

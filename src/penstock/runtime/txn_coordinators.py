@@ -11,6 +11,7 @@ from penstock.model.clock import Clock
 from penstock.model.generated_errors import TransactionAbortable
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
+from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.runtime.coordinator_set import CoordinatorSet
 from penstock.runtime.hosts import Hosts
@@ -38,6 +39,7 @@ class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
         log: Logger,
         markers: MarkerLog,
         take_producer_id: Callable[[], int | None],
+        counters: StorageCounters | None = None,
     ) -> None:
         super().__init__(
             TRANSACTION_STATE_TOPIC,
@@ -49,6 +51,7 @@ class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
             timers=timers,
             threads=threads,
             log=log,
+            counters=counters,
         )
         self._markers = markers
         self._take_producer_id = take_producer_id

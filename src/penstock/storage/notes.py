@@ -19,12 +19,12 @@ def encode(fields: dict[str, Any]) -> bytes:
 def decode(data: bytes) -> dict[str, Any]:
     """The fields of a note; `NoteDamaged` when it is not as it was written. Earlier versions wrote no checksum."""
     try:
-        fields: Any = json.loads(data)
+        found: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise NoteDamaged(str(error)) from error
-    if not isinstance(fields, dict):
+    if not isinstance(found, dict):
         raise NoteDamaged("it is no JSON object")
-    fields = cast("dict[str, Any]", fields)
+    fields = cast("dict[str, Any]", found)
     if CHECKSUM in fields and fields.pop(CHECKSUM) != checksum(fields):
         raise NoteDamaged("wrong checksum")
     return fields

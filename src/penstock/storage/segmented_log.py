@@ -1,7 +1,8 @@
 """What a log consists of at any moment: its segments, and the head that is written; opening, rolling, letting go."""
 
 from collections.abc import Callable, Iterable, Sized
-from typing import Protocol
+from functools import partial
+from typing import NoReturn, Protocol
 
 from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
@@ -16,7 +17,7 @@ from penstock.storage.head import Head
 from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
 from penstock.storage.notes import NoteDamaged
 from penstock.storage.offset_index import OffsetIndex
-from penstock.storage.recovery import Finding, Stop
+from penstock.storage.recovery import Finding, Loaded, Stop
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.segment_files import mark_gaps, read_or_empty
 from penstock.storage.settings import LogSettings
@@ -218,15 +219,36 @@ class SegmentedLog:
             self.directory.on_finding(self.tp, finding)
 
     def repair(self) -> None:
-        """Read an open log again, all of it, because a batch does not hold together where recovery did not look.
+        """Repair an open log, waiting for the disk: before it is served, or where nobody is."""
+        job = self.begin_repair()
+        try:
+            self.end_repair(job())
+        except Exception as error:
+            self.fail_repair(error)
 
-        Everything below the log end counts as committed: damage is set aside, sound batches stay. Before the log is
-        served: it takes as long as reading the log.
+    def begin_repair(self) -> Callable[[], Loaded]:
+        """Take an open log out of use and give what reads all of it again, off the loop.
+
+        A batch does not hold together where recovery did not look. Everything below the log end counts as committed:
+        damage is set aside, sound batches stay. `end_repair` or `fail_repair` puts the log into use again.
         """
         assert self.opened, f"{self.tp} is not open"
+        assert self.offline is None, f"{self.tp} is offline: {self.offline}"
         assert self.cleaning is None, f"{self.tp} is being compacted or moved"
         self.abandon()
-        self._recover(self.log_end, whole=True)
+        self.rewrites += 1
+        self.offline = KafkaStorageError(f"The log of {self.tp} in {self.path} is being repaired.")
+        return self._recovery(self.log_end, whole=True)
+
+    def end_repair(self, loaded: Loaded) -> None:
+        """Serve what a repair found."""
+        self.offline = None
+        self._take(loaded)
+
+    def fail_repair(self, error: Exception) -> NoReturn:
+        """Serve the log no more, or nothing in its directory, because a repair failed."""
+        self.offline = None
+        raise self._refusal(error) from error
 
     def take_offline(self, reason: str) -> KafkaStorageError:
         """Serve this log no more, and leave its directory alone; the error to raise, now and at every later use."""
@@ -237,23 +259,33 @@ class SegmentedLog:
         )
         return self.offline
 
-    def _recover(self, high_watermark: int, *, whole: bool = False) -> None:
+    def _recover(self, high_watermark: int) -> None:
         try:
-            loaded = recovery.load(
-                self.directory.disk,
-                self.path,
-                stop=self.stop,
-                log_start=self.log_start,
-                recovery_point=self.recovery_point,
-                high_watermark=high_watermark,
-                interval=self._config.index_interval_bytes,
-                whole=whole,
-            )
-        except OSError as error:
-            raise self.directory.failed(error, f"opening the log of {self.tp}") from error
+            loaded = self._recovery(high_watermark)()
         except Exception as error:
-            # Whatever is wrong in one partition's files, the others must not suffer for it.
-            raise self.take_offline(f"{type(error).__name__}: {error}") from error
+            raise self._refusal(error) from error
+        self._take(loaded)
+
+    def _recovery(self, high_watermark: int, *, whole: bool = False) -> Callable[[], Loaded]:
+        return partial(
+            recovery.load,
+            self.directory.disk,
+            self.path,
+            stop=self.stop,
+            log_start=self.log_start,
+            recovery_point=self.recovery_point,
+            high_watermark=high_watermark,
+            interval=self._config.index_interval_bytes,
+            whole=whole,
+        )
+
+    def _refusal(self, error: Exception) -> KafkaStorageError:
+        """What a failed recovery means: a failing disk takes its directory offline, anything else this log alone."""
+        if isinstance(error, OSError):
+            return self.directory.failed(error, f"opening the log of {self.tp}")
+        return self.take_offline(f"{type(error).__name__}: {error}")
+
+    def _take(self, loaded: Loaded) -> None:
         self.segments = loaded.segments
         self.log_start = loaded.log_start
         self.log_end = loaded.log_end

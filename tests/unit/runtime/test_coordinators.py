@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
 from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
-from tests.unit.runtime.rig import batch, topic
+from tests.unit.runtime.rig import HOME, batch, topic
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
+from penstock.model.ids import TopicPartition
 from penstock.observe.groups import CoverageView, GroupSource, LagView
 from penstock.observe.metrics import Collector
-from penstock.runtime import coordinator_load, group_lag
+from penstock.runtime import coordinator_load, coordinator_set, group_lag
 from penstock.runtime.coordinator_set import LOAD_CHANGED_MS, partition_of
 from penstock.runtime.group_lag import GroupLag
 from penstock.storage.log import Log
@@ -133,7 +134,7 @@ def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> Non
     with_groups(act)
 
 
-def test_a_partition_whose_records_cannot_be_decoded_leaves_the_others_their_coordinators() -> None:
+def test_batches_that_cannot_be_decoded_are_passed_over_and_told_of() -> None:
     async def act(groups: Groups) -> None:
         for at in range(30):
             await groups.commit(100 + at, f"g{at}")
@@ -141,16 +142,90 @@ def test_a_partition_whose_records_cannot_be_decoded_leaves_the_others_their_coo
         poison = build_batch([Record(0, 0, b"k", b"v")])
         poison[-8:] = b"\xff" * 8
         struct.pack_into(">I", poison, CRC_AT, crc32c(bytes(poison[ATTRIBUTES_AT:])))
-        log.append(memoryview(poison), parse_batch_header(poison), 0)
+        offset = log.append(memoryview(poison), parse_batch_header(poison), 0)
 
         loaded = groups.again()
-        await loaded.load(until=lambda: len(loaded.coordinators.loaded()) == 3)
+        await loaded.load()
 
-        assert [note["partition"] for note in loaded.rig.notes.named("coordinator_not_loaded")] == [2]
-        kept = [at for at in range(30) if loaded.coordinators.partition_of(f"g{at}") != 2]
-        assert [loaded.offsets(f"g{at}") for at in kept] == [{("orders", 0): 100 + at} for at in kept]
+        assert [loaded.offsets(f"g{at}") for at in range(30)] == [{("orders", 0): 100 + at} for at in range(30)]
+        lost = loaded.rig.notes.named("coordinator_records_lost")
+        assert [(note["partition"], note["offset"]) for note in lost] == [(2, offset)]
 
     with_groups(act, offsets_topic(4))
+
+
+def rot(groups: Groups, base: int) -> None:
+    """Flip a bit in the body of the batch at an offset of the first partition."""
+    for found in groups.rig.host(OFFSETS).log.view().walk_from(0, bodies=True):
+        if found.header.base_offset == base:
+            groups.rig.disk.flip(f"{HOME}/{OFFSETS}-0/{0:020d}.log", found.position + found.header.size - 2)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_rotten_batch_costs_its_records_and_not_the_coordinator(clean: bool) -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(40):
+            await groups.commit(at, f"g{at}")
+        groups.rig.host(OFFSETS).snapshot(0)
+        rot(groups, 7)
+
+        loaded = groups.again(clean=clean)
+        await loaded.load()
+
+        assert [at for at in range(40) if not loaded.offsets(f"g{at}")] == [7]
+        assert [note["offset"] for note in loaded.rig.notes.named("segment_quarantined")] == [7]
+        # What recovery after a kill finds by itself, the load does not meet.
+        assert [note["offset"] for note in loaded.rig.notes.named("coordinator_records_lost")] == ([7] if clean else [])
+        assert loaded.rig.disk.exists(f"{HOME}/{OFFSETS}-0/{0:020d}.log.quarantined")
+        assert took(await loaded.commit(99, "g7"))
+        third = loaded.again(clean=clean)
+        await third.load()
+        assert [third.offsets(f"g{at}") for at in (6, 7, 8)] == [{("orders", 0): at} for at in (6, 99, 8)]
+        assert third.rig.notes.named("coordinator_records_lost") == []
+
+    with_groups(act)
+
+
+def test_a_topic_deleted_while_its_log_is_repaired_takes_nothing_with_it() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        rot(groups, 0)
+        loaded = groups.again(clean=True)
+
+        def deleted_meanwhile() -> bool:
+            log = loaded.rig.store.get(TopicPartition(OFFSETS, 0))
+            if log is not None and log.offline is not None:
+                loaded.change(offsets_topic(), None)
+            return not loaded.coordinators.loading
+
+        await loaded.load(deleted_meanwhile)
+
+        assert loaded.rig.store.get(TopicPartition(OFFSETS, 0)) is None, "it was deleted while it was repaired"
+        assert loaded.rig.store.all_directories[0].offline is None
+
+    with_groups(act)
+
+
+def test_a_partition_that_is_never_read_is_tried_ever_less_and_keeps_nobody_from_listing() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        loaded.rig.disk.fail("pread", OFFSETS, errno.EIO)
+        waits: list[int] = []
+
+        def failed_again() -> bool:
+            return len(loaded.rig.notes.named("coordinator_not_loaded")) > len(waits)
+
+        for _ in range(11):
+            await loaded.load(failed_again)
+            waits.append(loaded.rig.notes.named("coordinator_not_loaded")[-1]["again_ms"])
+            loaded.rig.loop.pass_ms(waits[-1] + 100)
+
+        assert waits[:4] == [5_000, 10_000, 20_000, 40_000]
+        assert set(waits[7:]) == {coordinator_set.LOAD_AGAIN_MS_MAX}
+        assert list(loaded.coordinators.serving()) == []
+
+    with_groups(act)
 
 
 def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from penstock.model.generated_errors import (
     NotCoordinator,
     ProducerFenced,
     TransactionAbortable,
+    TransactionalIdNotFound,
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TopicPartition
@@ -195,6 +196,28 @@ def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
         assert again.state() is TxnState.COMPLETE_COMMIT
         assert again.outcomes() == again.outcomes(OFFSETS) == [True]
         assert again.groups.offsets() == {("orders", 0): 5}
+
+    asyncio.run(act())
+
+
+def test_a_rotten_batch_of_the_log_costs_its_transaction_and_not_the_coordinator() -> None:
+    async def act() -> None:
+        world = Transactions()
+        for name in ("a", "b", "c"):
+            world.ask(InitProducer(transactional_id=name, timeout_ms=60_000))
+        log = world.rig.host(STATE).log
+        second = [found.position + found.header.size for found in log.view().walk_from(0, bodies=True)][1]
+        disk = world.rig.stop()
+        disk.flip(f"{HOME}/{STATE}-0/{0:020d}.log", second - 2)
+
+        again = Transactions(disk)
+        await again.load()
+
+        assert [again.state(name) for name in ("a", "c")] == [TxnState.EMPTY, TxnState.EMPTY]
+        with pytest.raises(TransactionalIdNotFound):
+            again.state("b")
+        [lost] = again.rig.notes.named("coordinator_records_lost")
+        assert (lost["topic"], lost["offset"]) == (STATE, 1)
 
     asyncio.run(act())
 
