@@ -96,10 +96,9 @@ class MetadataImage:
         for change in changes:
             parent = change.path.rpartition("/")[0]
             if parent == records.TOPICS:
-                topics.append(self._apply_topic(change))
+                topics += self._apply_topic(change)
             elif parent == records.BROKERS:
-                self._apply_broker(change)
-                brokers = True
+                brokers |= self._apply_broker(change)
             elif parent == records.BROKER_CONFIGS:
                 broker_configs.add(self._apply_settings(self.broker_configs, change))
             elif parent == records.GROUP_CONFIGS:
@@ -129,22 +128,26 @@ class MetadataImage:
             found = records.unpack_deletion(change.path, change.data, change.version, change.created)
             self.deletions[topic_id] = found
 
-    def _apply_topic(self, change: Change) -> TopicChange:
+    def _apply_topic(self, change: Change) -> tuple[TopicChange, ...]:
+        """What a change does to a topic: nothing, if it comes late and the image has a later version of the topic."""
         name = records.last_name(change.path)
-        before = self.topics.pop(name, None)
+        before = self.topics.get(name)
+        after = None if change.data is None else records.unpack_topic(name, change.data, change.version)
         if before is not None:
+            if after is not None and after.topic_id == before.topic_id and after.version < before.version:
+                return ()
+            del self.topics[name]
             del self.topics_by_id[before.topic_id]
             self.partition_count -= len(before.partitions)
             self._forget_collision(name)
-        if change.data is None:
-            return TopicChange(before=before, after=None)
-        after = records.unpack_topic(name, change.data, change.version)
+        if after is None:
+            return (TopicChange(before=before, after=None),)
         self.topics[name] = after
         self.topics_by_id[after.topic_id] = after
         self.partition_count += len(after.partitions)
         if "." in name or "_" in name:
             self.topics_by_collision.setdefault(collision_key(name), set()).add(name)
-        return TopicChange(before=before, after=after)
+        return (TopicChange(before=before, after=after),)
 
     def _forget_collision(self, name: str) -> None:
         names = self.topics_by_collision.get(collision_key(name))
@@ -153,12 +156,17 @@ class MetadataImage:
             if not names:
                 del self.topics_by_collision[collision_key(name)]
 
-    def _apply_broker(self, change: Change) -> None:
+    def _apply_broker(self, change: Change) -> bool:
+        """Whether a change does anything: a registration from before the one in the image does not."""
         broker_id = int(records.last_name(change.path))
         if change.data is None:
             self.brokers.pop(broker_id, None)
-        else:
-            self.brokers[broker_id] = records.unpack_broker(broker_id, change.data, change.created)
+            return True
+        known = self.brokers.get(broker_id)
+        if known is not None and change.created < known.epoch:
+            return False
+        self.brokers[broker_id] = records.unpack_broker(broker_id, change.data, change.created)
+        return True
 
     def _apply_settings(self, settings: dict[str, Mapping[str, str]], change: Change) -> str:
         name = records.last_name(change.path)
