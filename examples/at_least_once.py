@@ -14,6 +14,7 @@ import argparse
 import os
 
 from confluent_kafka import Consumer, Message
+from where import bootstrap_servers
 
 
 def process(message: Message, ledger: str | None) -> None:
@@ -45,15 +46,16 @@ def run(consumer: Consumer, topic: str, ledger: str | None, count: int | None) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--bootstrap", help="HOST:PORT; else $PENSTOCK_BOOTSTRAP, else localhost:9092")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
     parser.add_argument("--ledger", help="a file to write to instead of the screen")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()
+    bootstrap = bootstrap_servers(given.bootstrap)
     settings = {
-        "bootstrap.servers": given.bootstrap,
+        "bootstrap.servers": bootstrap,
         "group.id": given.group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,

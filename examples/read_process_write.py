@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from where import bootstrap_servers
 
 BATCH = 100
 SECONDS_MAX = 30.0
@@ -69,7 +70,7 @@ def run(consumer: Consumer, producer: Producer, target: str, count: int | None, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--bootstrap", help="HOST:PORT; else $PENSTOCK_BOOTSTRAP, else localhost:9092")
     parser.add_argument("--source", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("--group", required=True)
@@ -78,9 +79,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH, help="messages in one transaction, at most")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()
+    bootstrap = bootstrap_servers(given.bootstrap)
     consumer = Consumer(
         {
-            "bootstrap.servers": given.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": given.group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -90,7 +92,7 @@ def main() -> None:
     )
     producer = Producer(
         {
-            "bootstrap.servers": given.bootstrap,
+            "bootstrap.servers": bootstrap,
             "transactional.id": given.name,
             # From librdkafka 2.11 on, with the default a call may not return after the broker was down.
             "metadata.recovery.strategy": "none",

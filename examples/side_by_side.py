@@ -24,6 +24,7 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from where import bootstrap_servers
 
 FOLDER = Path(__file__).parent
 SECONDS_MAX = 120.0
@@ -120,15 +121,16 @@ def run_killed(command: list[str], position: Position, count: int, kills: int, c
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--bootstrap", help="HOST:PORT; else $PENSTOCK_BOOTSTRAP, else localhost:9092")
     parser.add_argument("--messages", type=int, default=1_000)
     parser.add_argument("--kills", type=int, default=5, help="of each program")
     parser.add_argument("--seed", type=int, default=1, help="the moments of the kills are drawn from it")
     given = parser.parse_args()
+    bootstrap = bootstrap_servers(given.bootstrap)
     run = uuid.uuid4().hex[:8]
     source, target = f"side-by-side-{run}", f"side-by-side-results-{run}"
-    make_topics(given.bootstrap, [source, target])
-    fill(given.bootstrap, source, given.messages)
+    make_topics(bootstrap, [source, target])
+    fill(bootstrap, source, given.messages)
     print(f"{given.messages} messages, {given.kills} kills each\n\n{'':24}{'lost':>8}{'doubled':>10}")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("at_most_once", "at_least_once", "read_process_write"):
@@ -137,12 +139,12 @@ def main() -> None:
                 own = ["--source", source, "--target", target, "--name", group, "--batch", "10"]
             else:
                 own = ["--topic", source, "--ledger", str(ledger)]
-            shared = ["--bootstrap", given.bootstrap, "--group", group, "--instance", "one"]
+            shared = ["--bootstrap", bootstrap, "--group", group, "--instance", "one"]
             command = [sys.executable, str(FOLDER / f"{name}.py"), *shared, *own]
-            position = Position(given.bootstrap, group, source)
+            position = Position(bootstrap, group, source)
             run_killed(command, position, given.messages, given.kills, random.Random(given.seed))
             position.close()
-            done = in_topic(given.bootstrap, target) if name == "read_process_write" else in_file(ledger)
+            done = in_topic(bootstrap, target) if name == "read_process_write" else in_file(ledger)
             lost = sum(done[number] == 0 for number in range(given.messages))
             doubled = sum(times > 1 for times in done.values())
             print(f"{name:24}{lost:>8}{doubled:>10}", flush=True)

@@ -1,6 +1,6 @@
 """Orders with aiokafka: a consumer waits while a producer sends, both on one event loop.
 
-python examples/with_aiokafka.py [127.0.0.1:9092]
+python examples/with_aiokafka.py [HOST:PORT]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import uuid
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from where import bootstrap_servers
 
 COUNT = 10
 
@@ -40,4 +41,4 @@ async def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"))
+    asyncio.run(main(bootstrap_servers(*sys.argv[1:2])))

@@ -1,6 +1,6 @@
 """Orders with confluent-kafka: make a topic, send to it with an idempotent producer, read it back from the start.
 
-python examples/with_confluent_kafka.py [127.0.0.1:9092]
+python examples/with_confluent_kafka.py [HOST:PORT]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from where import bootstrap_servers
 
 TOPIC = "orders-confluent"
 ORDERS = [{"id": number, "item": "tea", "cups": number % 3 + 1} for number in range(10)]
@@ -54,7 +55,7 @@ def read(bootstrap: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
+    address = bootstrap_servers(*sys.argv[1:2])
     make_topic(address)
     send(address)
     print(f"read {len(read(address))} orders")

@@ -1,6 +1,6 @@
 """Orders with FastStream: a handler gets each order as a typed object and publishes a bill to another topic.
 
-python examples/with_faststream.py [127.0.0.1:9092]
+python examples/with_faststream.py [HOST:PORT]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import uuid
 
 from faststream.kafka import KafkaBroker, TopicPartition
 from pydantic import BaseModel
+from where import bootstrap_servers
 
 COUNT = 10
 
@@ -52,4 +53,4 @@ async def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"))
+    asyncio.run(main(bootstrap_servers(*sys.argv[1:2])))

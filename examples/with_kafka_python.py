@@ -1,6 +1,6 @@
 """Orders with kafka-python: its default producer is idempotent; one consumer reads the partition from its start.
 
-python examples/with_kafka_python.py [127.0.0.1:9092]
+python examples/with_kafka_python.py [HOST:PORT]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
+from where import bootstrap_servers
 
 TOPIC = "orders-kafka-python"
 COUNT = 10
@@ -38,4 +39,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    main(bootstrap_servers(*sys.argv[1:2]))

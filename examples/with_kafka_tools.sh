@@ -1,8 +1,8 @@
 #!/bin/sh
 # Apache Kafka's own command line tools, from its jars (`make kafka` fetches them).
-#   examples/with_kafka_tools.sh [127.0.0.1:9092]
+#   examples/with_kafka_tools.sh [HOST:PORT]
 set -eu
-bootstrap=${1:-127.0.0.1:9092}
+bootstrap=$(python3 "$(dirname "$0")/where.py" "$@")
 topic=orders-java-$$
 libs=${PENSTOCK_KAFKA_LIBS:-$(dirname "$0")/../.cache/kafka-4.3.1/libs}
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Orders with kcat: send lines, read them back as JSON, ask where a moment in time begins.
-#   examples/with_kcat.sh [127.0.0.1:9092]
+#   examples/with_kcat.sh [HOST:PORT]
 set -eu
-bootstrap=${1:-127.0.0.1:9092}
+bootstrap=$(python3 "$(dirname "$0")/where.py" "$@")
 topic=orders-kcat-$$
 
 printf '1:tea\n2:coffee\n3:water\n' | kcat -b "$bootstrap" -P -t "$topic" -K : -z lz4

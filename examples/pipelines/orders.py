@@ -1,4 +1,4 @@
-"""Makes the topics of the reference pipeline and sends orders: python orders.py BOOTSTRAP [COUNT]
+"""Makes the topics of the reference pipeline and sends orders: python orders.py [HOST:PORT [COUNT]]
 
 Most orders come in time; every fiftieth is a minute old, and every hundredth is no JSON.
 """
@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -74,4 +75,7 @@ def main(bootstrap: str, count: int = 10_000) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(each) for each in sys.argv[2:3]))
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from where import bootstrap_servers
+
+    main(bootstrap_servers(*sys.argv[1:2]), *(int(each) for each in sys.argv[2:3]))

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Message
@@ -55,5 +56,6 @@ def main(path: str, step: str, number: int) -> None:
 
 if __name__ == "__main__":
     example, step, number = sys.argv[1:4]
+    sys.path.insert(0, str(Path(example).parent))
     sys.argv = [example, *sys.argv[4:]]
     main(example, step, int(number))

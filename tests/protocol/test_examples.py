@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.testing.apache_kafka import find_java
+from penstock.testing.processes import free_ports
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT = 150.0
@@ -37,6 +38,45 @@ def test_a_python_example_reads_what_it_sent(broker: Any, name: str, last_words:
     said = run([sys.executable, "-W", "ignore", str(EXAMPLES / name), broker.bootstrap])
 
     assert said.splitlines()[-1] == last_words
+
+
+def test_an_example_goes_to_the_broker_that_the_environment_names(broker: Any) -> None:
+    said = run([sys.executable, str(EXAMPLES / "with_confluent_kafka.py")], PENSTOCK_BOOTSTRAP=broker.bootstrap)
+
+    assert said.splitlines()[-1] == "read 10 orders"
+
+
+def test_where_says_which_broker_the_examples_use(broker: Any) -> None:
+    assert run([sys.executable, str(EXAMPLES / "where.py"), broker.bootstrap]) == f"{broker.bootstrap}\n"
+
+
+ARGUMENTS = {
+    "at_least_once.py": ["--topic", "t", "--group", "g"],
+    "at_most_once.py": ["--topic", "t", "--group", "g"],
+    "read_process_write.py": ["--source", "s", "--target", "t", "--group", "g", "--name", "n"],
+}
+MODULES = ("top_products.py",)
+"""Which others import."""
+PROGRAMS = sorted(path for ending in ("py", "sh") for path in EXAMPLES.rglob(f"*.{ending}") if path.name not in MODULES)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_without_a_broker_an_example_ends_with_one_line_that_says_so(program: Path) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-W", "ignore", str(program)] if program.suffix == ".py" else [str(program)]
+
+    done = subprocess.run(
+        [*command, *ARGUMENTS.get(program.name, [])],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env={**os.environ, "PENSTOCK_BOOTSTRAP": f"127.0.0.1:{port}"},
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"no broker answers at 127.0.0.1:{port}: start one with `penstock up`")
 
 
 @pytest.mark.needs("kcat")
