@@ -43,7 +43,18 @@ class LogDirectory:
     kernel has thrown away what it could not write.
     """
 
-    __slots__ = ("_lock", "_on_offline", "directory_id", "disk", "files", "new", "offline", "on_finding", "path")
+    __slots__ = (
+        "_lock",
+        "_on_offline",
+        "directory_id",
+        "disk",
+        "files",
+        "new",
+        "offline",
+        "on_finding",
+        "on_refusal",
+        "path",
+    )
 
     def __init__(
         self,
@@ -52,6 +63,7 @@ class LogDirectory:
         files: OpenFiles,
         on_offline: Callable[["LogDirectory"], None] | None = None,
         on_finding: Callable[[TopicPartition, Finding], None] | None = None,
+        on_refusal: Callable[["LogDirectory", str], None] | None = None,
     ) -> None:
         self.path = path
         self.disk = disk
@@ -64,12 +76,16 @@ class LogDirectory:
         self._on_offline = on_offline
         self.on_finding = on_finding
         """Told what opening a log brings to light."""
+        self.on_refusal = on_refusal
+        """Told why the directory refuses an operation while it stays online."""
         self._lock: DiskLock | None = None
 
     # Failures
 
     def failed(self, error: OSError, doing: str) -> KafkaStorageError:
         """Take the consequence of a failed operation and give the error to raise. On the loop."""
+        if error.errno in FULL_ERRORS | SCARCE_ERRORS and self.on_refusal is not None:
+            self.on_refusal(self, f"{said(error)} while {doing}")
         if error.errno in FULL_ERRORS:
             return KafkaStorageError(
                 f"{self.path}: {said(error)} while {doing}. Reads go on, and writes resume by themselves when there is "

@@ -34,6 +34,9 @@ from penstock.storage.trash import Trash
 FILES_OPEN_MAX = 2048
 """Segments open at once over all logs, where nobody says otherwise; a finished one that is read holds two files."""
 
+REFUSAL_LOGGED_EVERY_S = 60.0
+"""How often a directory that refuses operations is logged, while it does."""
+
 CLOSE_THREADS = 8
 """Logs whose last flush is waited for at once when the broker stops."""
 
@@ -84,7 +87,11 @@ class LogStore:
         self._log = log
         self._tell_offline = on_offline
         files = OpenFiles(files_open_max)
-        self.all_directories = tuple(LogDirectory(path, disk, files, self._went_offline, self._tell) for path in paths)
+        self.all_directories = tuple(
+            LogDirectory(path, disk, files, self._went_offline, self._tell, self._refused) for path in paths
+        )
+        self._refusal_logged_s: dict[str, float] = {}
+        """When a refusal of each directory was last logged."""
         self.trash = Trash(disk)
         self.stopped_clean = True
         """Whether the last stop closed every directory; else the ends of logs may have been lost."""
@@ -271,6 +278,13 @@ class LogStore:
         self._log.error("directory_offline", path=directory.path, reason=directory.offline)
         if self._tell_offline is not None:
             self._tell_offline(directory)
+
+    def _refused(self, directory: LogDirectory, reason: str) -> None:
+        """A full disk refuses thousands of appends for the same reason: one line a minute says so."""
+        now_s, last_s = self._clock.monotonic(), self._refusal_logged_s.get(directory.path)
+        if last_s is None or now_s - last_s >= REFUSAL_LOGGED_EVERY_S:
+            self._refusal_logged_s[directory.path] = now_s
+            self._log.error("directory_refuses", path=directory.path, reason=reason)
 
     # Making and removing
 

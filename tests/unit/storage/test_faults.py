@@ -3,11 +3,25 @@
 import errno
 
 import pytest
-from tests.unit.storage.logs import Settings, batch_of, directory_of, log_on, put, read_all, values_of
+from structlog.testing import capture_logs
+from tests.unit.storage.logs import (
+    ManualClock,
+    Seeded,
+    Settings,
+    batch_of,
+    directory_of,
+    log_on,
+    put,
+    read_all,
+    values_of,
+)
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.observe.log import logger
 from penstock.storage.recovery import Stop
 from penstock.storage.retention import retain
+from penstock.storage.store import REFUSAL_LOGGED_EVERY_S, LogStore
 from penstock.storage.trash import Trash
 from penstock.testing.mem_disk import MemDisk
 
@@ -32,6 +46,26 @@ def test_a_full_disk_refuses_a_batch_whole_keeps_reading_and_recovers_by_itself(
     assert put(log, batch_of(b"x" * 100)) == 1
     assert values_of(read_all(log)) == [b"first", b"x" * 100]
     assert log.directory.offline is None
+
+
+def test_a_full_disk_is_logged_once_a_minute_while_it_refuses():
+    disk, clock = MemDisk(), ManualClock()
+    store = LogStore(["/data"], disk=disk, clock=clock, chance=Seeded(), log=logger("storage"))
+    store.load(Settings(), broker_id=1, cluster_id="c")
+    log = store.create(TopicPartition("orders", 0), TopicId(bytes(16)), Settings())
+    put(log, batch_of(b"first"))
+    disk.capacity_bytes = disk.used_bytes()
+
+    with capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(KafkaStorageError):
+                put(log, batch_of(b"x" * 100))
+        clock.ms += int(REFUSAL_LOGGED_EVERY_S * 1000)
+        with pytest.raises(KafkaStorageError):
+            put(log, batch_of(b"x" * 100))
+
+    assert [(line["event"], line["path"]) for line in lines] == [("directory_refuses", "/data")] * 2
+    assert lines[0]["reason"].startswith("No space left on device")
 
 
 def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
