@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kio_messages import RandomMessages, kio_bytes, kio_class
+from kio_messages import INTEGERS, RandomMessages, kio_bytes, kio_class
 
 from penstock.testing.processes import usage
 from penstock.wire.api.table import TABLE
@@ -44,8 +44,9 @@ class PlausibleMessages(RandomMessages):
     def single(self, annotation: Any, kind: str | None) -> Any:
         if kind == "string" and self.chance.random() < 0.5:
             return self.chance.choice((self.topic, OTHER_TOPIC, "1", "retention.ms", "lz4", "", "__consumer_offsets"))
-        if kind in ("int8", "int16", "int32", "int64") and self.chance.random() < 0.6:
-            return self.chance.choice((-2, -1, 0, 1, 2, 5, 100))
+        if kind in INTEGERS and self.chance.random() < 0.7:
+            extreme = 1 << INTEGERS[kind]
+            return self.chance.choice((-2, -1, 0, 1, 2, 5, 100, -extreme, extreme - 1))
         if kind == "records" and self.chance.random() < 0.5:
             return batch(values=[b"fuzz"] * self.chance.randrange(1, 4), compression=self.chance.randrange(2))
         return super().single(annotation, kind)
