@@ -6,16 +6,20 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from penstock.core.step import Event
-from penstock.model.batch import TRANSACTIONAL_FLAG, BatchHeader
+from penstock.model.batch import BatchHeader
 from penstock.runtime.coordinator_shell import Coordinator
 from penstock.storage.view import LogView
+from penstock.storage.walk import BatchAt
 from penstock.wire.compression import UnsupportedCompression
 from penstock.wire.primitives import Malformed
-from penstock.wire.record_columns import Columns, decode_columns
+from penstock.wire.record_columns import Columns, column_slices, decode_columns
 from penstock.wire.records import iter_batches
 
 SLICE_BYTES = 256 * 1024
 """Bytes of batches that are decoded at once: what is read and not yet taken in is bounded by it."""
+
+RECORDS_AT_ONCE = 50_000
+"""Records that are decoded at once: a compressed batch of a few kilobytes may have millions."""
 
 EVENTS_AT_ONCE = 500
 """Events taken in before others have their turn on the loop: about a millisecond."""
@@ -76,27 +80,62 @@ async def load(
 
 def event_slices(view: LogView, reader: BatchReader, skipped: SkippedBatches) -> Iterator[list[Event]]:
     """The log's events in their order, a bounded number at a time. Reads the disk: off the loop."""
-    plain = bytearray()
-    """Batches that are decoded together."""
-    events: list[Event] = []
-    size = 0
+    gathered = GatheredBatches(reader, skipped)
     for batch in view.walk_from(view.log_start, bodies=True):
-        size += len(batch.data)
-        if batch.header.attributes & TRANSACTIONAL_FLAG:
-            events += read_plain(plain, reader, skipped)
-            plain = bytearray()
+        header = batch.header
+        if header.record_count > RECORDS_AT_ONCE and not header.is_transactional and not header.is_control:
+            yield gathered.take()
             try:
-                events += reader.read_transactional(batch.header, bytes(batch.data))
+                parts = column_slices(batch.data, RECORDS_AT_ONCE)
             except UNREADABLE as error:
-                skipped.add(batch.header, error)
-        else:
-            plain += batch.data
-        if size >= SLICE_BYTES:
-            yield events + read_plain(plain, reader, skipped)
-            plain, events, size = bytearray(), [], 0
-    events += read_plain(plain, reader, skipped)
-    if events:
-        yield events
+                skipped.add(header, error)
+                continue
+            for columns in parts:
+                yield list(reader.read(columns))
+            continue
+        gathered.add(batch)
+        if gathered.is_full:
+            yield gathered.take()
+    yield gathered.take()
+
+
+class GatheredBatches:
+    """Batches on their way to be decoded: plain ones together, transactional ones by themselves."""
+
+    def __init__(self, reader: BatchReader, skipped: SkippedBatches) -> None:
+        self._reader = reader
+        self._skipped = skipped
+        self._plain = bytearray()
+        self._events: list[Event] = []
+        self._bytes = self._records = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._bytes >= SLICE_BYTES or self._records >= RECORDS_AT_ONCE
+
+    def add(self, batch: BatchAt) -> None:
+        header = batch.header
+        self._bytes += len(batch.data)
+        self._records += header.record_count
+        if not header.is_transactional:
+            self._plain += batch.data
+            return
+        self._decode_plain()
+        try:
+            self._events += self._reader.read_transactional(header, bytes(batch.data))
+        except UNREADABLE as error:
+            self._skipped.add(header, error)
+
+    def take(self) -> list[Event]:
+        """The events of every batch since the last time."""
+        self._decode_plain()
+        events, self._events = self._events, []
+        self._bytes = self._records = 0
+        return events
+
+    def _decode_plain(self) -> None:
+        self._events += read_plain(self._plain, self._reader, self._skipped)
+        self._plain = bytearray()
 
 
 def read_plain(batches: bytearray, reader: BatchReader, skipped: SkippedBatches) -> list[Event]:

@@ -10,7 +10,7 @@ from penstock.model.batch import CODEC_MASK, HEADER_BYTES, BatchHeader
 from penstock.wire import record_loops
 from penstock.wire.compression import NONE
 from penstock.wire.primitives import Buffer, Malformed
-from penstock.wire.records import RECORDS_BYTES_MAX, iter_batches, records_of
+from penstock.wire.records import RECORDS_BYTES_MAX, iter_batches, parse_batch_header, records_of
 
 RECORDS_MAX = 1 << 24
 """Records of one call."""
@@ -77,6 +77,30 @@ def decode_columns(buffer: Buffer, *, with_control: bool = False, limit_bytes: i
             columns[2][at : at + count] = array("q", [header.max_timestamp]) * count
         at += count
     return Columns(data, columns)
+
+
+def column_slices(batch: Buffer, records_max: int) -> Iterator[Columns]:
+    """The records of one batch, at most so many at a time: a small one that is compressed may have millions.
+
+    Malformed, if the batch is, before the first of them.
+    """
+    header = parse_batch_header(batch)
+    body = bytes(records_of(batch, header))
+    record_loops.check(body, 0, len(body), header.record_count)
+    return _column_slices(body, header, records_max)
+
+
+def _column_slices(body: bytes, header: BatchHeader, records_max: int) -> Iterator[Columns]:
+    start, left = 0, header.record_count
+    while left:
+        count = min(left, records_max)
+        columns = [array("q", [0]) * count for _ in range(10)]
+        rows = record_loops.Rows(columns)
+        start = rows.fill_some(body, start, len(body), count, 0, header.base_timestamp, header.base_offset)
+        if header.is_log_append_time:
+            columns[2] = array("q", [header.max_timestamp]) * count
+        yield Columns(body, columns)
+        left -= count
 
 
 def _gathered(

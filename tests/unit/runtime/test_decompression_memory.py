@@ -10,15 +10,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.unit.runtime.rig import NOW_MS, Rig, topic
+from tests.unit.runtime.rig import NOW_MS, Rig, batch, topic
 
 from penstock.model.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRecord, InvalidTimestamp
+from penstock.runtime.coordinator_load import RECORDS_AT_ONCE, SkippedBatches, event_slices
 from penstock.runtime.intake import RECORD_ERRORS_MAX
 from penstock.runtime.outcomes import Appended
 from penstock.wire import compression
 from penstock.wire.decompression_budget import DecompressionBudget
+from penstock.wire.record_columns import Columns
 from penstock.wire.record_loops import Output
 from penstock.wire.records import batch_keys, crc_of, filter_batch
 
@@ -129,6 +131,38 @@ def test_a_refusal_names_some_records_and_keeps_no_more(
         finish(host.append(memoryview(bad), rig.clock.ms))
     assert len(caught.value.record_errors or ()) == RECORD_ERRORS_MAX
     assert rig.hosts.decompression.held_bytes == 0
+
+
+class CountingReader:
+    """Makes an event of each record's offset, and remembers how many it was shown at once."""
+
+    unreadable = 0
+
+    def __init__(self) -> None:
+        self.at_once: list[int] = []
+
+    def read(self, columns: Columns) -> list[Any]:
+        self.at_once.append(len(columns))
+        return list(columns.offsets)
+
+    def read_transactional(self, header: BatchHeader, batch: bytes) -> list[Any]:
+        return [("transactional", header.base_offset)]
+
+
+def test_a_coordinator_loads_a_dense_batch_a_part_at_a_time() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    small = [batch(b"a", b"b"), dense(), batch(b"c"), batch(b"d", producer_id=7, is_transactional=True), batch(b"e")]
+    for data in small:
+        rig.append(host, data, vouch=lambda *_: False)
+    reader = CountingReader()
+
+    slices = list(event_slices(host.log.view(), reader, SkippedBatches()))
+
+    after = 2 + RECORDS
+    expected = [*range(after + 1), ("transactional", after + 1), after + 2]
+    assert [event for events in slices for event in events] == expected
+    assert max(reader.at_once) == max(map(len, slices)) == RECORDS_AT_ONCE
 
 
 def test_validation_off_the_loop_waits_for_memory() -> None:
