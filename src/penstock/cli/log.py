@@ -108,7 +108,7 @@ def accept_loss(
 ) -> None:
     """Give up records whose files are gone, so that the next start serves the rest of the partition."""
     from penstock.cli.topic import confirm
-    from penstock.storage.completeness import NOTE, give_up, missing_of, read_note
+    from penstock.storage.completeness import NOTE, give_up, missing_in, read_note
     from penstock.storage.disk import RealDisk
     from penstock.storage.notes import NoteDamaged
 
@@ -119,7 +119,7 @@ def accept_loss(
         raise Failure(
             f"{path}/{NOTE} is damaged: {damage}", "remove it: the next start then serves what is there"
         ) from damage
-    missing = [] if expected is None else missing_of(disk, path, expected.segments)
+    missing = [] if expected is None else missing_in(disk, path, expected)
     if expected is None or not missing:
         raise Failure(f"no start has found files missing in {path}", "a broker serves what it finds there")
     confirm(f"give up {counted(len(missing), 'segment')} of {path} for good?", yes)

@@ -70,5 +70,5 @@ def _left_by_clean_stop(data: Path, only: Path | None = None) -> Iterator[Bad]:
 
 def _lacking(directory: Path, expected: Contents | None) -> Iterator[Bad]:
     if expected is not None and not expected.given_up:
-        for what in completeness.missing_of(RealDisk(), str(directory), expected.segments):
-            yield Bad(directory, 0, f"{what}, as the last clean stop left it")
+        for what in completeness.missing_in(RealDisk(), str(directory), expected):
+            yield Bad(directory, 0, f"{what}, as the last broker left it")

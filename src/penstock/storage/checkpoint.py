@@ -45,18 +45,24 @@ class CheckpointFiles:
         return self._number, changed
 
     def write(self, number: int, files: Iterable[tuple[str, bytes]]) -> None:
-        """Put a state on the disk, except files that have a newer one. In any thread."""
+        """Put a state on the disk, except files that have a newer one. In any thread.
+
+        A disk that does not take one keeps none from the others: its failure is raised at the end.
+        """
+        failure: OSError | None = None
         for path, data in files:
             with self._lock:
                 if self._written.get(path, 0) > number:
                     continue
                 try:
                     replace_file(self._disk, path, data, sync=True)
-                except OSError:
+                    self._written[path] = number
+                except OSError as error:
                     # Nobody knows what it says now: it has to be written again, changed or not.
                     self._begun.pop(path, None)
-                    raise
-                self._written[path] = number
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:

@@ -1,9 +1,9 @@
-"""Whether a log still has the segments that the last clean stop left.
+"""Whether a log still has the segments that the last broker left.
 
-A clean stop knows every segment. A file that is missing or shorter at the next use was not taken by a crash, and the
-log must not go on at a lower end: it would give used offsets to new records. The partition stays offline until the
-files are back, or until an operator gives the records up. A note in the partition's directory (`records-missing.json`)
-keeps that through further starts, however they end.
+A clean stop knows every segment; after any other, the checkpoint knows which logs had any. A file that is missing or
+shorter at the next use was not taken by a crash, and the log must not go on at a lower end: it would give used offsets
+to new records. The partition stays offline until the files are back, or until an operator gives the records up. A note
+in the partition's directory (`records-missing.json`) keeps that through further starts, however they end.
 """
 
 from collections.abc import Iterable
@@ -24,17 +24,29 @@ SegmentSizes = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """A log as a clean stop left it."""
+    """A log as the last broker left it."""
 
     segments: SegmentSizes
+    """Empty where only its end is known: then there must be a segment."""
     log_start: int
     log_end: int
     given_up: bool = False
     """Whether an operator wants the log without what is missing. Its end stays where it was."""
 
 
+def missing_in(disk: Disk, path: str, expected: Contents) -> list[str]:
+    """What the log lacks, in words; nothing when it is complete."""
+    if expected.segments or not expected.log_end:
+        return missing_of(disk, path, expected.segments)
+    try:
+        names = disk.list_directory(path)
+    except FileNotFoundError:
+        names = []
+    return [] if any(name.endswith(LOG) for name in names) else ["every segment is missing"]
+
+
 def missing_of(disk: Disk, path: str, segments: SegmentSizes) -> list[str]:
-    """What the log lacks, in words; nothing when every segment is there in its whole length."""
+    """Which segments are missing or short, in words."""
     found: list[str] = []
     for base, size in segments:
         name = offset_name(base, LOG)
@@ -51,7 +63,7 @@ def missing_of(disk: Disk, path: str, segments: SegmentSizes) -> list[str]:
 def in_words(missing: list[str], path: str, expected: Contents) -> str:
     more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
     return (
-        f"the last clean stop left it with offsets up to {expected.log_end}, and now {missing[0]}{more}. Put the files "
+        f"the last broker left it with offsets up to {expected.log_end}, and now {missing[0]}{more}. Put the files "
         f"back, or give their records up with 'penstock log accept-loss {path}'"
     )
 

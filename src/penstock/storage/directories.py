@@ -5,6 +5,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from penstock.model.clock import Chance
@@ -99,7 +100,14 @@ class LogDirectory:
         return self.lost(error, doing)
 
     def lost(self, error: OSError, doing: str) -> KafkaStorageError:
-        """A failure after which nobody knows what is on the disk: offline, whatever the disk says about itself."""
+        """A failure after which nobody knows what is on the disk: offline, whatever the disk says about itself.
+
+        The kernel may have dropped pages that it could not write, as a machine crash would have: the next start must
+        not take them for written because the machine is still up.
+        """
+        if self.offline is None:
+            with suppress(OSError):
+                self.disk.unlink(self.file(RUNNING))
         self.go_offline(f"{said(error)} while {doing}")
         return self.unreachable()
 

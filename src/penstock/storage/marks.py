@@ -21,6 +21,9 @@ from penstock.storage.checkpoint import (
     read_offsets,
 )
 from penstock.storage.disk import Disk
+from penstock.storage.recovery import Stop
+from penstock.storage.segment import NO_TIMESTAMP
+from penstock.storage.summary import LogSummary
 
 MARKS = "log-marks-checkpoint"
 HEADER_LINES = 2
@@ -70,6 +73,24 @@ class MarksFound:
     marks: dict[TopicPartition, LogMarks]
     damaged: tuple[str, ...]
     """What could not be believed, in words."""
+
+    def written(self, stop: Stop) -> list[LogSummary]:
+        """The logs that must have a segment after an unclean stop: a power cut takes none that was ever flushed."""
+        return [
+            LogSummary(
+                tp=each.tp,
+                topic_id=each.topic_id,
+                log_start=each.log_start,
+                log_end=max(each.recovery_point, each.high_watermark),
+                size_bytes=0,
+                oldest_ms=NO_TIMESTAMP,
+                cleaned_to=each.cleaned_to,
+                segments=(),
+            )
+            for each in self.marks.values()
+            if each.topic_id != TOPIC_ID_ZERO
+            and (each.recovery_point or (stop is Stop.PROCESS_CRASH and each.high_watermark))
+        ]
 
     def of(self, tp: TopicPartition) -> LogMarks:
         return self.marks.get(tp) or LogMarks(tp=tp)

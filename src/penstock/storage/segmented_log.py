@@ -143,7 +143,7 @@ class SegmentedLog:
         self.stop = stop
         """How the log was left, until it is opened."""
         self.left: Contents | None = None
-        """The files that the last clean stop left, until the log is opened."""
+        """What the last broker left, where that is known, until the log is opened."""
         self.findings: list[Finding] = []
         """What opening it brought to light."""
         self.offline: KafkaStorageError | None = None
@@ -178,7 +178,7 @@ class SegmentedLog:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a clean stop left it, and its directory is gone. Opening it keeps that for later starts."""
+        """Whether the last broker left it, and its directory is gone. Opening it keeps that for later starts."""
         return not self.made and self.left is not None
 
     def lacks_newest(self) -> bool:
@@ -191,7 +191,7 @@ class SegmentedLog:
         disk = self.directory.disk
         try:
             self.left = completeness.read_note(disk, self.path) or self.left
-            missing = [] if self.left is None else completeness.missing_of(disk, self.path, self.left.segments)
+            missing = [] if self.left is None else completeness.missing_in(disk, self.path, self.left)
             if self.left is None or not missing:
                 return
             if not self.left.given_up:

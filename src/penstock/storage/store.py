@@ -101,7 +101,7 @@ class LogStore:
         self._restored: list[Log] = []
         """Logs in use again whose notes are still on the disk."""
         self._unfound: list[tuple[LogDirectory, LogSummary]] = []
-        """Logs that a clean stop left in a directory, and that are not there."""
+        """Logs that the last broker left in a directory, and that are not there."""
         self._checkpoint_files = CheckpointFiles(disk)
 
     def __len__(self) -> int:
@@ -138,7 +138,8 @@ class LogStore:
     def _refuse_unfound(self, default: LogSettings) -> None:
         """Keep partitions offline whose directories are missing, unless they were moved to another log directory."""
         for directory, known in self._unfound:
-            if known.tp in self._logs or directory.offline is not None:
+            is_aside = (known.topic_id, known.tp.partition) in self._strays
+            if known.tp in self._logs or is_aside or directory.offline is not None:
                 continue
             path = directory.file(partition_name(known.tp))
             log = self._make(known.tp, known.topic_id, default, directory, path, Stop.CLEAN)
@@ -237,8 +238,22 @@ class LogStore:
                 log.size_bytes, log.oldest_ms, log.left = known.size_bytes, known.oldest_ms, known.contents()
             logs.append(log)
         found = {log.tp for log in logs}
-        self._unfound += [(directory, known) for tp, known in summaries.items() if tp not in found and known.segments]
+        left = (
+            [each for each in summaries.values() if each.segments] if stop is Stop.CLEAN else checkpointed.written(stop)
+        )
+        self._unfound += [
+            (directory, known) for known in left if known.tp not in found and not self._was_deleted(directory, known)
+        ]
         return logs
+
+    def _was_deleted(self, directory: LogDirectory, known: LogSummary) -> bool:
+        """Whether a log was deleted since it was last known, as far as its remains say."""
+        prefix = f"{partition_name(known.tp)}."
+        return known.topic_id in {
+            set_aside.read_topic_id(self._disk, directory.file(name))
+            for name in self._disk.list_directory(directory.path)
+            if name.startswith(prefix) and name.endswith(DELETE_DIRECTORY)
+        }
 
     def _read_summaries(self, directory: LogDirectory) -> dict[TopicPartition, LogSummary]:
         try:

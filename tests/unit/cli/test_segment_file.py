@@ -201,11 +201,11 @@ def test_verify_knows_what_a_clean_stop_left(partition: Path) -> None:
     (data / ".kafka_cleanshutdown").touch()
 
     missing = [
-        f"{111:020d}.log with 80 bytes is missing, as the last clean stop left it",
-        f"{112:020d}.log with 80 bytes is missing, as the last clean stop left it",
+        f"{111:020d}.log with 80 bytes is missing, as the last broker left it",
+        f"{112:020d}.log with 80 bytes is missing, as the last broker left it",
     ]
     assert faults(partition) == missing
-    assert faults(data) == [*missing, f"{0:020d}.log with 80 bytes is missing, as the last clean stop left it"]
+    assert faults(data) == [*missing, f"{0:020d}.log with 80 bytes is missing, as the last broker left it"]
 
 
 def test_records_whose_files_are_gone_are_given_up_only_by_saying_so(partition: Path) -> None:
@@ -213,7 +213,7 @@ def test_records_whose_files_are_gone_are_given_up_only_by_saying_so(partition: 
     assert RUNNER.invoke(app, ["log", "accept-loss", str(partition), "--yes"]).exit_code == 1
     left = Contents(segments=((100, 1), (111, 1), (112, 80)), log_start=100, log_end=113)
     completeness.write_note(RealDisk(), str(partition), left)
-    assert faults(partition) == [f"{112:020d}.log with 80 bytes is missing, as the last clean stop left it"]
+    assert faults(partition) == [f"{112:020d}.log with 80 bytes is missing, as the last broker left it"]
 
     assert RUNNER.invoke(app, ["log", "accept-loss", str(partition)]).exit_code == 1
     done = RUNNER.invoke(app, ["log", "accept-loss", str(partition), "--yes", "-o", "json"])

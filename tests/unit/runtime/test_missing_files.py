@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.runtime.rig import HOME, Rig, batch, everything, topic, values
+from tests.unit.runtime.rig import HOME, Rig, Seeded, batch, everything, topic, values
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import TopicPartition
 from penstock.storage import completeness
 from penstock.storage.names import GAPS, LOG, SEGMENT_FILES, offset_name
 from penstock.testing.mem_disk import MemDisk
@@ -90,6 +91,64 @@ def test_a_missing_directory_takes_its_partition_offline_through_further_starts(
         rig = started(disk)
         assert offset_name(0, LOG) in refused(rig)
         disk = rig.stop(clean=clean)
+
+
+def killed(*, flushed: bool, power_cut: bool) -> MemDisk:
+    """The disk of a broker that was killed or lost its power after a checkpoint, without the directory of `orders`."""
+    rig = Rig(SMALL, OTHER)
+    for name in ("other", "orders"):
+        rig.append(rig.host(name), batch(b"other"))
+        rig.host(name).note_committed()
+    rig.host("other").log.flush()
+    if flushed:
+        rig.host().log.flush()
+    rig.store.checkpoint()
+    disk = rig.stop(clean=False)
+    if power_cut:
+        disk.crash(Seeded(1))
+    if disk.exists(FOLDER):
+        disk.remove_tree(FOLDER)
+    return disk
+
+
+@pytest.mark.parametrize(("flushed", "power_cut"), [(True, True), (True, False), (False, False)])
+def test_a_missing_directory_is_missed_also_after_a_crash(flushed: bool, power_cut: bool) -> None:
+    disk = killed(flushed=flushed, power_cut=power_cut)
+
+    for clean in (False, True):
+        rig = started(disk)
+        assert "every segment is missing" in refused(rig)
+        disk = rig.stop(clean=clean)
+    completeness.give_up(disk, FOLDER)
+    rig = started(disk)
+    assert rig.append(rig.host(), batch(b"next")).base_offset == 1
+
+
+def test_a_directory_that_was_never_flushed_may_go_with_the_power() -> None:
+    rig = started(killed(flushed=False, power_cut=True))
+
+    assert rig.append(rig.host(), batch(b"next")).base_offset == 0
+
+
+def test_a_topic_that_was_created_again_after_the_checkpoint_has_lost_nothing() -> None:
+    disk = killed(flushed=True, power_cut=False)
+
+    rig = Rig(topic(number=7), OTHER, disk=disk)
+
+    assert rig.append(rig.host(), batch(b"next")).base_offset == 0
+
+
+def test_a_replica_that_left_and_came_back_since_the_checkpoint_has_lost_nothing() -> None:
+    rig = Rig(SMALL, OTHER)
+    for name in ("other", "orders"):
+        rig.append(rig.host(name), batch(b"other"))
+        rig.host(name).log.flush()
+    rig.store.checkpoint()
+    rig.store.delete(TopicPartition("orders", 0))
+
+    again = started(rig.stop(clean=False))
+
+    assert again.append(again.host(), batch(b"next")).base_offset == 0
 
 
 def test_a_directory_moved_to_another_disk_by_hand_is_no_loss() -> None:

@@ -11,6 +11,7 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import logger
 from penstock.storage.directories import StartRefused
 from penstock.storage.disk import Disk, RealDisk
+from penstock.storage.marks import read as read_marks
 from penstock.storage.store import LogStore
 from penstock.testing.mem_disk import MemDisk
 
@@ -358,3 +359,37 @@ def test_a_log_that_is_shorter_than_its_clean_stop_left_it_is_not_served():
         store.get(A).open()
     assert store.get(A).log_end == 3
     assert len(read_all(store.get(B))) == 3
+
+
+def test_a_directory_whose_disk_failed_is_recovered_as_after_a_machine_crash():
+    disk = MemDisk()
+    store = filled(disk)
+    disk.fail("sync", ".log", errno.EIO, times=1)
+    with pytest.raises(KafkaStorageError):
+        store.get(A).flush()
+    store.close()
+    disk.kill()
+
+    with capture_logs() as told:
+        store_on(disk)
+
+    assert [event["last_stop"] for event in told if event["event"] == "directory_loaded"] == ["machine crash"]
+
+
+def test_a_disk_that_takes_no_checkpoint_keeps_none_from_another():
+    disk = MemDisk()
+    store = store_on(disk, "/one", "/two")
+    for tp, directory in zip((A, B), store.all_directories, strict=True):
+        put(store.create(tp, ID, Settings(), directory), batch_of(b"x"))
+        store.get(tp).flush()
+    disk.fail("rename", "/one/", errno.ENOSPC)
+
+    with pytest.raises(OSError, match="No space"):
+        store.checkpoint()
+
+    assert [log.checkpointed for log in store] == [0, 0]
+    assert read_marks(disk, "/two").of(B).recovery_point == 1
+    disk.faults.clear()
+    store.checkpoint()
+    assert read_marks(disk, "/one").of(A).recovery_point == 1
+    assert [log.checkpointed for log in store] == [1, 1]
