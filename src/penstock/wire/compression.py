@@ -42,8 +42,8 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 _U32 = Struct(">I")
 
 
-class UnsupportedCompression(Exception):
-    """A codec number that the protocol does not have."""
+class UnsupportedCompression(Malformed):
+    """A codec number that the protocol does not have: a batch with it cannot be read, as one that is damaged."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:

@@ -2,13 +2,20 @@
 
 import asyncio
 import errno
+import struct
+from typing import cast
 
 import pytest
 from tests.unit.runtime.rig import NOW_MS, Rig, batch, topic
 
-from penstock.api.offsets import SEARCHES_MAX, searched
-from penstock.model.generated_errors import KafkaStorageError
+from penstock.api.offsets import SEARCHES_MAX, Offsets, searched
+from penstock.api.registry import RequestContext
+from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
+from penstock.model.generated_errors import CorruptMessage, KafkaStorageError
+from penstock.net.connection import Connection
 from penstock.storage.view import LogView, TimedOffset
+from penstock.wire.api import list_offsets as by_time
+from penstock.wire.records import crc_of
 
 
 def filled() -> Rig:
@@ -58,3 +65,23 @@ def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
         asyncio.run(searched(rig.host(), search))
 
     assert searches == SEARCHES_MAX
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) -> None:
+    """Clients cannot store one; a leader of another version might have."""
+    strange = batch(b"a")
+    struct.pack_into(">H", strange, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", strange, CRC_AT, crc_of(strange, 0, len(strange)))
+    rig = Rig(topic())
+    rig.host().log.append_stamped(memoryview(strange), lambda *_: None)
+    asked = by_time.ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+    request = by_time.Request(topics=[by_time.ListOffsetsTopic(name="orders", partitions=[asked])])
+
+    async def answered() -> by_time.Response:
+        context = RequestContext(cast("Connection", None), 2, 7, 1, "test", NOW_MS)
+        response: by_time.Response = await Offsets(hosts=rig.hosts).list_offsets(context, request)
+        return response
+
+    (found,) = asyncio.run(answered()).topics[0].partitions
+    assert found.error_code == CorruptMessage.code
