@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from protocol.group_members import await_assignment
 from protocol.test_cli import Cli
 
 SECONDS_MAX = 60.0
+POLL_SECONDS = 0.05
 TOPIC, GROUP = "orders", "billing"
 
 
@@ -24,7 +26,16 @@ def own_broker() -> Iterator[PenstockProcess]:
 
 
 def logged(broker: PenstockProcess) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in broker.log.read_text().splitlines() if line.startswith("{")]
+    whole, _, _ = broker.log.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+
+
+def await_line(broker: PenstockProcess, event: str, topic: str) -> None:
+    """A thread of the broker writes its log, so a line may be behind the answer to its request."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not any(line["event"] == event and line.get("topic") == topic for line in logged(broker)):
+        assert time.monotonic() < deadline, f"no {event} of {topic} in the log"
+        time.sleep(POLL_SECONDS)
 
 
 def events(broker: PenstockProcess, part: str) -> list[str]:
@@ -59,6 +70,7 @@ def test_a_days_work_is_in_the_log_with_who_did_it(own_broker: PenstockProcess) 
     cli.out("topic", "truncate", TOPIC, "--before", "end", "--yes")
     cli.out("group", "delete", GROUP, "--yes")
     cli.out("topic", "delete", TOPIC, "--yes")
+    await_line(own_broker, "topic_deleted", TOPIC)
 
     admin = events(own_broker, "admin")
     groups = [line for line in logged(own_broker) if line["part"] == "groups"]
@@ -92,6 +104,22 @@ def test_commits_of_a_member_are_not_logged(own_broker: PenstockProcess) -> None
     assert message is not None
     consumer.commit(message, asynchronous=False)
     consumer.close()
+    Cli(own_broker.bootstrap).out("topic", "create", "last")
+    await_line(own_broker, "topic_created", "last")
 
     assert events(own_broker, "admin").count("group_offsets_set") == before
     assert "topic_auto_created" in events(own_broker, "admin")
+
+
+def test_format_and_level_come_from_the_environment_and_a_flag_wins() -> None:
+    chosen = {"PENSTOCK_LOG_FORMAT": "text", "PENSTOCK_LOG_LEVEL": "error"}
+    with PenstockProcess(environment=chosen, arguments=("--log-level", "info")) as told:
+        told.stop()
+        words = told.log.read_text()
+    with PenstockProcess(environment=chosen) as silent:
+        silent.stop()
+        nothing = silent.log.read_text()
+
+    assert "ready" in words
+    assert not words.startswith("{")
+    assert nothing == ""
