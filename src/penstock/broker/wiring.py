@@ -30,6 +30,7 @@ from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Chance, Clock
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.groups import GroupSource
@@ -121,6 +122,7 @@ class Broker:
     def _bind(self) -> list[Listener]:
         config = self._config
         idle_ms = config.connections_max_idle_ms
+        memory = FrameMemory(config.request_memory_bytes)
         listeners = [
             Listener(
                 name=endpoint.name,
@@ -135,6 +137,7 @@ class Broker:
                     frame_s=config.connections_frame_timeout_ms / 1000,
                     first_request_s=config.connections_frame_timeout_ms / 1000,
                 ),
+                memory=memory,
                 monotonic=self._ground.clock.monotonic,
                 on_event=lambda event, fields: self._ground.log.debug(event, **fields),
                 on_warning=lambda event, fields: self._ground.log.warning(event, **fields),

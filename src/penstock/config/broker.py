@@ -9,7 +9,14 @@ from penstock.config.group import GroupKeys
 from penstock.config.key import Key, Kind, key, keys_of
 from penstock.config.log import TopicConfig, topic_defaults
 from penstock.config.log_defaults import LogDefaults
-from penstock.config.network import Endpoint, NetworkKeys, read_address, read_endpoint, read_overrides
+from penstock.config.network import (
+    REQUEST_MEMORY_BYTES,
+    Endpoint,
+    NetworkKeys,
+    read_address,
+    read_endpoint,
+    read_overrides,
+)
 from penstock.config.replica import ReplicaKeys
 from penstock.config.txn import TransactionKeys
 from penstock.model.generated_errors import InvalidConfig
@@ -166,6 +173,12 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     def metrics_address(self) -> tuple[str, int] | None:
         """Host and port of the pages for monitoring; None for none."""
         return read_address("metrics.listener", self.metrics_listener) if self.metrics_listener else None
+
+    @property
+    def request_memory_bytes(self) -> int:
+        """Memory for large requests while they arrive."""
+        wanted = self.queued_max_request_bytes
+        return max(REQUEST_MEMORY_BYTES if wanted < 0 else wanted, self.socket_request_max_bytes)
 
     @property
     def connections_of_address_max(self) -> dict[str, int]:

@@ -10,6 +10,9 @@ PORT_MAX = 65535
 NO_EFFECT = "Accepted for Kafka's sake, without effect: each connection has bounds of its own."
 NO_CHANGE_QUOTA = "Accepted for Kafka's sake, without effect: changes of topics are not slowed down."
 
+REQUEST_MEMORY_BYTES = 256 << 20
+"""queued.max.request.bytes where it is -1."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
@@ -199,7 +202,11 @@ class NetworkKeys:
         "queued.max.requests", 500, Kind.INT, minimum=1, doc=f"Requests waiting at once. {NO_EFFECT}"
     )
     queued_max_request_bytes: int = key(
-        "queued.max.request.bytes", -1, Kind.LONG, doc=f"Bytes of waiting requests. {NO_EFFECT}"
+        "queued.max.request.bytes",
+        -1,
+        Kind.LONG,
+        doc="Memory for requests above 64 KiB while they arrive, of all connections together; when it is used up, "
+        "further ones wait in their sockets. -1 is 256 MiB, or the largest request if that is more.",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import os
 import socket
 from collections import deque
@@ -17,7 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, FrameLater, Outcome, Pending, PendingFrame
+from penstock.net.turns import Turns
 
 LENGTH_BYTES = 4
 BUFFER_REST_BYTES = 4 * 1024
@@ -31,7 +34,15 @@ FRAME_LARGE_BYTES = 64 * 1024
 
 IN_MEMORY = (bytes, bytearray, memoryview)
 FRAME_GROWTH_BYTES = 256 * 1024
-"""Room that a large frame is given before its bytes are here; beyond, twice what has arrived."""
+"""Memory that a large frame is charged for before its bytes are here; beyond, twice what has arrived."""
+
+BUFFER_KEPT_BYTES = 4 << 20
+"""A buffer of at most this size is kept for the next large frame."""
+
+SHARE_S = 0.002
+SHARE_REQUESTS = 256
+"""What one connection may have served in a turn of the loop; the rest waits for later turns. Its bytes are bounded by
+its buffer, which holds a large frame or 64 KiB of small ones."""
 
 SENDMSG_BUFFERS_MAX = 512
 SENDFILE_BYTES_MAX = 4 << 20
@@ -45,7 +56,7 @@ class ConnectionLimits:
     frame_bytes_max: int
     requests_waiting_max: int = 128
     """Answers outstanding on one connection before it is read no further."""
-    out_bytes_max: int = 16 << 20
+    out_bytes_max: int = 2 << 20
     """Unsent answer bytes before the connection is read no further."""
     idle_s: float = 600.0
     frame_s: float = 60.0
@@ -78,10 +89,11 @@ class Connection:
     """
 
     __slots__ = (
-        "_buffer", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_last_active_s",
-        "_limits", "_loop", "_muted", "_on_bug", "_out", "_out_bytes", "_reading", "_serve", "_slots", "_sock",
-        "_spawn", "_start", "_unmute_timer", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed",
-        "listener", "monotonic", "peer", "properties", "requests",
+        "_charged", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_kept",
+        "_last_active_s", "_limits", "_loop", "_memory", "_muted", "_on_bug", "_out", "_out_bytes", "_queued",
+        "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_starved_for", "_turns", "_unmute_timer", "_view",
+        "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "properties",
+        "requests",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +104,8 @@ class Connection:
         listener: str,
         serve: Serve,
         limits: ConnectionLimits,
+        memory: FrameMemory,
+        turns: Turns,
         loop: asyncio.AbstractEventLoop,
         monotonic: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
@@ -105,13 +119,20 @@ class Connection:
         self.properties: dict[str, Any] = {}
         self._serve = serve
         self._limits = limits
+        self._memory = memory
+        self._turns = turns
         self._loop = loop
         self.monotonic = monotonic
         self._spawn = spawn
         self._closed_callback = on_closed
         self._on_bug = on_bug
-        self._buffer = bytearray(BUFFER_REST_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(BUFFER_REST_BYTES))
+        self._charged = 0
+        """Bytes of a large buffer that may be received into."""
+        self._kept = False
+        """Whether the memory may take a large buffer back."""
+        self._starved_for = 0
+        """Bytes of memory that a large frame waits for."""
         self._start = 0
         self._end = 0
         self._out: deque[Buffer | RestOfFile] = deque()
@@ -123,6 +144,7 @@ class Connection:
         self._held = False
         self._muted = False
         self._unmute_timer: asyncio.TimerHandle | None = None
+        self._queued = False
         self._working = False
         self.closed = False
         self.requests = 0
@@ -140,12 +162,18 @@ class Connection:
     # Reading
 
     def _resume(self) -> None:
-        """Read on, unless something stands in the way: an answer being worked out, a throttle, unsent answers."""
-        if self.closed or self._held or self._muted or self._full():
+        """Read on, unless something stands in the way."""
+        if self._reading or self._blocked() or self._starved_for:
             return
-        if not self._reading:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+        if self._frame_began_s:
+            # While nothing was read, the peer could not help being late.
+            self._frame_began_s = self.monotonic()
+        self._reading = True
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def _blocked(self) -> bool:
+        """Whether no request may be served: one is being worked at, a throttle, unsent answers, its share is used."""
+        return self.closed or self._held or self._muted or self._queued or self._full()
 
     def _pause(self) -> None:
         if self._reading:
@@ -158,7 +186,11 @@ class Connection:
     def _on_readable(self) -> None:
         try:
             try:
-                received = self._sock.recv_into(self._room())
+                room = self._room()
+                if room is None:
+                    self._pause()
+                    return
+                received = self._sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -174,39 +206,88 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def _room(self) -> memoryview:
-        """Where the next bytes go: the rest of a large frame alone, or all the buffer has left."""
+    def _room(self) -> memoryview | None:
+        """Where the next bytes go: the rest of a large frame alone, or all the buffer has left.
+
+        None: there is no memory for more of a large frame now.
+        """
         start, end = self._start, self._end
         if end - start >= LENGTH_BYTES:
             whole = LENGTH_BYTES + int.from_bytes(self._view[start : start + LENGTH_BYTES], "big")
             if whole > FRAME_LARGE_BYTES:
-                # The length of the frame behind it comes along, so that the next read is exact as well.
-                wanted = whole + LENGTH_BYTES
-                # A length is only a promise: room grows with what has come.
-                room = min(wanted, max(FRAME_GROWTH_BYTES, 2 * (end - start)))
-                if start + room > len(self._buffer):
-                    self._move_to_front(room)
-                    start = 0
-                return self._view[self._end : start + wanted]
-        if end == len(self._buffer):
+                return self._room_for_large(whole)
+        if end >= min(len(self._view), BUFFER_BYTES):
             assert start > 0 or end < BUFFER_BYTES, "a frame as large as the buffer is received alone"
             self._move_to_front(BUFFER_BYTES)
-        return self._view[self._end :]
+        return self._view[self._end : BUFFER_BYTES]
+
+    def _room_for_large(self, whole: int) -> memoryview | None:
+        if self._kept:
+            self._kept = False
+            self._memory.reuse(self)
+        # The length of the frame behind it comes along, so that the next read is exact as well.
+        wanted = whole + LENGTH_BYTES
+        # A length is only a promise: memory is charged as the bytes come.
+        charge = min(wanted, max(FRAME_GROWTH_BYTES, 2 * (self._end - self._start)))
+        if self._start + charge > self._charged:
+            self._move_to_front(wanted)
+            missing = charge - self._charged
+            if missing > 0:
+                if not self._memory.take(self, missing):
+                    self._starved_for = missing
+                    return None
+                self._charged += missing
+        return self._view[self._end : self._start + min(wanted, self._charged - self._start)]
 
     def _move_to_front(self, wanted: int) -> None:
         """Make room for `wanted` bytes from the first unserved byte on."""
         start, end = self._start, self._end
-        if wanted > len(self._buffer):
-            buffer = bytearray(wanted)
-            buffer[: end - start] = self._view[start:end]
-            self._buffer = buffer
-            self._view = memoryview(buffer)
+        if wanted > len(self._view):
+            view = memoryview(mapped(wanted) if wanted > BUFFER_BYTES else bytearray(wanted))
+            view[: end - start] = self._view[start:end]
+            self._view = view
         elif start:
-            self._buffer[: end - start] = bytes(self._view[start:end])
+            self._view[: end - start] = bytes(self._view[start:end])
         self._start, self._end = 0, end - start
 
+    def memory_granted(self) -> None:
+        self._charged += self._starved_for
+        self._starved_for = 0
+        try:
+            self._resume()
+        except Exception as error:
+            self.fail(error)
+
+    def drop_memory(self) -> bool:
+        """Let go of a large buffer that holds no large frame; False while it is being served from."""
+        if self._working or self._held:
+            return False
+        self._kept = False
+        self._charged = 0
+        left = self._view[self._start : self._end]
+        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self._view[: len(left)] = left
+        self._start, self._end = 0, len(left)
+        return True
+
+    def _keep_memory(self) -> None:
+        """A large frame was served: keep its buffer while it is of use and the memory suffices for all."""
+        if len(self._view) <= BUFFER_KEPT_BYTES:
+            self._kept = True
+            self._memory.keep(self)
+        else:
+            self._shrink(BUFFER_BYTES)
+
+    def _shrink(self, size: int) -> None:
+        """Get a buffer of this size in place of one that is empty."""
+        self._view = memoryview(bytearray(size))
+        if self._charged:
+            self._kept = False
+            self._charged = 0
+            self._memory.release(self)
+
     def _work(self) -> None:
-        """Serve every whole frame that is here, then send what they gave in one go."""
+        """Serve the whole frames that are here, up to its share of the turn, and send what they gave in one go."""
         self._working = True
         while self._serve_frames():
             if not self._writing:
@@ -219,17 +300,20 @@ class Connection:
         if self._start == self._end:
             self._start = self._end = 0
             self._frame_began_s = 0.0
+            if self._charged and not self._held and not self._kept:
+                self._keep_memory()
         elif not self._held and self._frame_began_s == 0.0:
             self._frame_began_s = self._last_active_s
         if self._out and not self._writing:
             self._flush()
-        if self._held or self._muted or self._full():
+        if self._held or self._muted or self._queued or self._full():
             self._pause()
 
     def _serve_frames(self) -> bool:
         """Whether it stopped with frames left, because too many answers have piled up."""
         view = self._view
         limits = self._limits
+        served = 0
         while not (self._held or self._muted or self.closed):
             start = self._start
             available = self._end - start
@@ -246,7 +330,27 @@ class Connection:
             body = start + LENGTH_BYTES
             self._start = body + length
             self._serve_frame(view[body : body + length])
+            if self._start == self._end:
+                return False
+            served += 1
+            if served == SHARE_REQUESTS or self.monotonic() - self._last_active_s > SHARE_S:
+                self._wait_for_turn()
+                return False
         return False
+
+    def _wait_for_turn(self) -> None:
+        """Its share is used: let the loop turn for others before the next request is served."""
+        if not self.closed:
+            self._queued = True
+            self._turns.add(self)
+
+    def take_turn(self) -> None:
+        """Serve another share."""
+        self._queued = False
+        try:
+            self._go_on()
+        except Exception as error:
+            self.fail(error)
 
     def _serve_frame(self, frame: memoryview) -> None:
         self.requests += 1
@@ -382,10 +486,13 @@ class Connection:
 
     def _go_on(self) -> None:
         """Take up what lay waiting in the buffer, then the socket."""
-        if self.closed or self._held or self._muted or self._full():
+        if self._blocked():
             return
         if self._end > self._start:
+            self._last_active_s = self.monotonic()
             self._work()
+        elif self._charged and not self._kept:
+            self._keep_memory()
         self._resume()
 
     # Writing
@@ -503,19 +610,21 @@ class Connection:
 
     def overdue(self, now_s: float) -> str | None:
         """Why this connection should be closed, if it should. Called from time to time."""
-        if self._held or self._muted or self._slots:
-            return self._vanished()
         limits = self._limits
-        if self._frame_began_s and now_s - self._frame_began_s > limits.frame_s:
+        late_s = now_s - self._frame_began_s if self._frame_began_s else 0.0
+        # Only while the peer is waited for; one that holds memory and wants more must not hold it for ever.
+        waits = self._reading or self._out_bytes > limits.out_bytes_max or (self._starved_for and self._charged)
+        if late_s > limits.frame_s and waits:
             return f"a frame did not arrive whole within {limits.frame_s:g} s"
+        if self._held or self._muted or self._queued or self._slots or self._starved_for:
+            return self._vanished()
         quiet_s = now_s - self._last_active_s
         if not self.requests and quiet_s > limits.first_request_s:
             return f"no request within {limits.first_request_s:g} s"
         if quiet_s > limits.idle_s:
             return f"idle for {limits.idle_s:g} s"
-        if self._start == self._end and len(self._buffer) > BUFFER_REST_BYTES and quiet_s > 1.0:
-            self._buffer = bytearray(BUFFER_REST_BYTES)
-            self._view = memoryview(self._buffer)
+        if self._start == self._end and len(self._view) > BUFFER_REST_BYTES and quiet_s > 1.0:
+            self._shrink(BUFFER_REST_BYTES)
         return None
 
     def _vanished(self) -> str | None:
@@ -541,7 +650,7 @@ class Connection:
         if self._unmute_timer is not None:
             # It would keep a connection that is gone in memory for as long as a client is throttled: days, perhaps.
             steps.append(self._unmute_timer.cancel)
-        steps += [self._sock.close, lambda: self._closed_callback(self, reason)]
+        steps += [self._sock.close, lambda: self._memory.release(self), lambda: self._closed_callback(self, reason)]
         for step in steps:
             try:
                 step()
@@ -563,6 +672,12 @@ class Connection:
         # What cannot be reported must not take the connection's neighbours along either.
         with suppress(Exception):
             self._on_bug("connection", error)
+
+
+def mapped(wanted: int) -> mmap.mmap:
+    """Memory that the system provides page by page as it is written to: a frame's length alone takes none."""
+    size = -(-wanted // FRAME_GROWTH_BYTES) * FRAME_GROWTH_BYTES
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class RestOfFile:

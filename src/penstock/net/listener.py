@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.net.connection import Connection, ConnectionLimits, Serve
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import CloseConnection
+from penstock.net.turns import Turns
 
 ACCEPTS_PER_EVENT_MAX = 64
 SWEEP_S = 1.0
@@ -54,6 +56,7 @@ class Listener:
         limits: Callable[[], ListenerLimits],
         connections_of_all: Callable[[], int],
         connection_limits: ConnectionLimits,
+        memory: FrameMemory,
         monotonic: Callable[[], float],
         on_event: Callable[[str, dict[str, Any]], None],
         on_warning: Callable[[str, dict[str, Any]], None],
@@ -66,6 +69,7 @@ class Listener:
         self._limits = limits
         self._connections_of_all = connections_of_all
         self._connection_limits = connection_limits
+        self._memory = memory
         self._monotonic = monotonic
         self._on_event = on_event
         self._on_warning = on_warning
@@ -114,6 +118,7 @@ class Listener:
         sock = self._socket
         assert sock is not None, "bind comes first"
         loop = asyncio.get_running_loop()
+        self._turns = Turns(loop.call_soon, self._monotonic)
         sock.listen(self._limits().backlog)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -215,6 +220,8 @@ class Listener:
             listener=self.name,
             serve=self._serve,
             limits=self._connection_limits,
+            memory=self._memory,
+            turns=self._turns,
             loop=asyncio.get_running_loop(),
             monotonic=self._monotonic,
             spawn=self._spawn,

@@ -23,7 +23,9 @@ from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock, SystemChance, SystemClock
 from penstock.net.connection import Connection, ConnectionLimits
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import Pending
+from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
 from penstock.runtime.hosts import Hosts
@@ -136,6 +138,8 @@ def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Co
         listener=LISTENER,
         serve=lambda connection, frame: None,
         limits=ConnectionLimits(frame_bytes_max=1 << 20),
+        memory=FrameMemory(16 << 20),
+        turns=Turns(asyncio.get_running_loop().call_soon, SystemClock().monotonic),
         loop=asyncio.get_running_loop(),
         monotonic=SystemClock().monotonic,
         spawn=lambda work: work.close(),

@@ -31,6 +31,7 @@ from penstock.model.turns import Turns
 from penstock.net import connection as connection_module
 from penstock.net import listener as listener_module
 from penstock.net.connection import Connection, ConnectionLimits
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.net.reply import Pending
 from penstock.observe.counters import RequestCounters, ThrottleCounters
@@ -181,6 +182,7 @@ class World:
             limits=lambda: ListenerLimits(send_buffer_bytes=SEND_BUFFER_BYTES),
             connections_of_all=lambda: self.listener.connections,
             connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
+            memory=FrameMemory(16 << 20),
             monotonic=asyncio.get_running_loop().time,
             on_event=lambda event, fields: None,
             on_warning=lambda event, fields: None,

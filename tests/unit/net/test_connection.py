@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.net.connection import FRAME_LARGE_BYTES, Connection, ConnectionLimits
+from penstock.net.connection import FRAME_LARGE_BYTES, SHARE_REQUESTS, SHARE_S, Connection, ConnectionLimits
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.net.turns import Turns
 
 PATIENCE_S = 120.0
 """For what must happen: far more than it takes, so that only a fault is ever noticed."""
 LIMITS = ConnectionLimits(frame_bytes_max=1 << 20, requests_waiting_max=4, out_bytes_max=1 << 16)
+
+MEMORY_BYTES = 16 << 20
 
 
 def framed(body: bytes) -> bytes:
@@ -27,7 +32,9 @@ def framed(body: bytes) -> bytes:
 class Peer:
     """The test's end, and everything the connection under test was given."""
 
-    def __init__(self, serve: Callable[[Connection, memoryview], Outcome], limits: ConnectionLimits) -> None:
+    def __init__(
+        self, serve: Callable[[Connection, memoryview], Outcome], limits: ConnectionLimits, memory: FrameMemory
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -43,6 +50,8 @@ class Peer:
             listener="TEST",
             serve=serve,
             limits=limits,
+            memory=memory,
+            turns=Turns(self.loop.call_soon, lambda: self.now_s),
             loop=self.loop,
             monotonic=lambda: self.now_s,
             spawn=self.spawn,
@@ -86,9 +95,11 @@ class Peer:
 
 @asynccontextmanager
 async def peer(
-    serve: Callable[[Connection, memoryview], Outcome], limits: ConnectionLimits = LIMITS
+    serve: Callable[[Connection, memoryview], Outcome],
+    limits: ConnectionLimits = LIMITS,
+    memory: FrameMemory | None = None,
 ) -> AsyncIterator[Peer]:
-    made = Peer(serve, limits)
+    made = Peer(serve, limits, FrameMemory(MEMORY_BYTES) if memory is None else memory)
     try:
         yield made
     finally:
@@ -459,5 +470,100 @@ def test_deadlines_name_what_was_overdue() -> None:
             assert "idle" in (it.connection.overdue(it.now_s + 601) or "")
             await it.loop.sock_sendall(it.sock, b"\0\0\0\x09half")
             await it.until(lambda: "whole" in (it.connection.overdue(it.now_s + 61) or ""))
+
+    asyncio.run(scenario())
+
+
+async def most_served_in_a_turn(step_s: float, requests: int) -> int:
+    """How many requests of one segment are served in one turn of the loop, each of which takes so long."""
+    turn = 0
+    per_turn: Counter[int] = Counter()
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        per_turn[turn] += 1
+        it.now_s += step_s
+        return [framed(bytes(frame))]
+
+    def count_turns() -> None:
+        nonlocal turn
+        turn += 1
+        counting[0] = it.loop.call_soon(count_turns)
+
+    async with peer(serve) as it:
+        counting = [it.loop.call_soon(count_turns)]
+        await it.send(*(b"%d" % number for number in range(requests)))
+        for number in range(requests):
+            assert await it.receive() == b"%d" % number
+        counting[0].cancel()
+    assert per_turn.total() == requests
+    return max(per_turn.values())
+
+
+def test_the_requests_of_one_segment_are_served_in_shares_of_a_turn() -> None:
+    # A segment on its way may come in two pieces, each in a turn of its own with what is left of the one before.
+    assert asyncio.run(most_served_in_a_turn(0.0, 2_000)) <= 2 * SHARE_REQUESTS
+    assert asyncio.run(most_served_in_a_turn(SHARE_S / 4, 200)) <= 8
+    assert asyncio.run(most_served_in_a_turn(1.0, 20)) <= 2
+
+
+def test_large_frames_of_many_connections_stay_within_their_memory_and_all_arrive() -> None:
+    memory = FrameMemory(2 << 20)
+    body = bytes(1_000_000)
+
+    async def ask(it: Peer) -> bool:
+        sending = asyncio.ensure_future(it.send(body))
+        answer = await it.receive()
+        await sending
+        return answer == b"ok"
+
+    async def scenario() -> None:
+        used: list[int] = []
+
+        def serve(_: Connection, frame: memoryview) -> Outcome:
+            used.append(memory.used)
+            return [framed(b"ok" if frame == body else b"damaged")]
+
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(peer(serve, memory=memory)) for _ in range(8)]
+            for _ in range(3):
+                assert all(await asyncio.gather(*map(ask, peers)))
+            assert max(used) <= memory.bytes_max + LIMITS.frame_bytes_max
+        assert memory.used == 0
+
+    asyncio.run(scenario())
+
+
+def test_half_a_frame_holds_its_memory_no_longer_than_a_frame_may_take() -> None:
+    memory = FrameMemory(600_000)
+    half = framed(bytes(1_000_000))[:500_000]
+
+    async def scenario() -> None:
+        async with peer(echo, memory=memory) as first, peer(echo, memory=memory) as second:
+            sending = [asyncio.ensure_future(it.loop.sock_sendall(it.sock, half)) for it in (first, second)]
+            await first.until(lambda: memory.waiting)
+            late_s = first.now_s + LIMITS.frame_s + 1
+
+            assert first.connection.overdue(late_s) or second.connection.overdue(late_s)
+            for it in (first, second):
+                it.connection.close("overdue")
+            await asyncio.gather(*sending, return_exceptions=True)
+            assert memory.used == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_that_is_late_is_noticed_beside_a_response_that_waits() -> None:
+    served: list[bytes] = []
+
+    def serve(_: Connection, frame: memoryview) -> Outcome:
+        served.append(bytes(frame))
+        return PendingFrame(Pending(), lambda body: [framed(body)])
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"wait")
+            await it.until(lambda: served)
+            await it.loop.sock_sendall(it.sock, b"\0\0\0\x09half")
+            await it.until(lambda: "whole" in (it.connection.overdue(it.now_s + LIMITS.frame_s + 1) or ""))
 
     asyncio.run(scenario())

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from penstock.net.connection import Connection, ConnectionLimits
+from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.net.reply import Frame
 
@@ -34,6 +35,7 @@ async def listening(limits: ListenerLimits, events: list[str]) -> AsyncIterator[
         limits=lambda: limits,
         connections_of_all=lambda: listener.connections,
         connection_limits=ConnectionLimits(frame_bytes_max=1 << 20),
+        memory=FrameMemory(16 << 20),
         monotonic=asyncio.get_running_loop().time,
         on_event=note,
         on_warning=note,

@@ -1,0 +1,106 @@
+"""Memory for large frames while they arrive: bounded over all connections, without two of them blocking each other.
+
+A connection is charged for what has arrived, in steps, not for the length that a peer has only announced. When the
+memory is used up, connections that want more are read no further until others release theirs. The one whose frame
+began first may always go on, so that there is one that finishes; the bound is exceeded by that one frame at most.
+
+A connection that has served its frame keeps the buffer for the next one, until another connection needs the memory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """A connection, as far as its memory goes."""
+
+    def memory_granted(self) -> None:
+        """What it waited for is granted; called from within another connection's release, so it only reads on."""
+        ...
+
+    def drop_memory(self) -> bool:
+        """Let go of a buffer that was kept; False where that cannot be now."""
+        ...
+
+
+class FrameMemory:
+    """What connections have taken, who waits, and who could do without."""
+
+    __slots__ = ("_arriving", "_kept", "_waiting", "bytes_max", "used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
+        self._arriving: dict[Holder, int] = {}
+        """What each connection has whose frame is arriving, in the order in which their frames began."""
+        self._kept: dict[Holder, int] = {}
+        self._waiting: dict[Holder, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Connections that wait for memory."""
+        return len(self._waiting)
+
+    def take(self, holder: Holder, more: int) -> bool:
+        """Charge a connection for more bytes of its frame. False: `memory_granted` is called when it has them."""
+        if not self._waiting or holder is self._first():
+            self._reclaim(more)
+            if self._may_have(holder, more):
+                self._charge(holder, more)
+                return True
+        self._waiting[holder] = more
+        return False
+
+    def keep(self, holder: Holder) -> None:
+        """The frame was served and its buffer is free: keep it while the memory suffices for all."""
+        charged = self._arriving.pop(holder, None)
+        if charged is not None:
+            self._kept[holder] = charged
+            if self._waiting:
+                self._grant()
+
+    def reuse(self, holder: Holder) -> None:
+        """Another frame arrives in a buffer that was kept: it can no longer be dropped."""
+        self._arriving[holder] = self._kept.pop(holder)
+
+    def release(self, holder: Holder) -> None:
+        """Take back all that a connection has, and its place among those who wait."""
+        self._waiting.pop(holder, None)
+        self.used -= self._arriving.pop(holder, 0) + self._kept.pop(holder, 0)
+        if self._waiting:
+            self._grant()
+
+    def _first(self) -> Holder | None:
+        return next(iter(self._arriving), None)
+
+    def _may_have(self, holder: Holder, more: int) -> bool:
+        return self.used + more <= self.bytes_max or self._first() in (holder, None)
+
+    def _charge(self, holder: Holder, more: int) -> None:
+        self._arriving[holder] = self._arriving.get(holder, 0) + more
+        self.used += more
+
+    def _reclaim(self, more: int) -> None:
+        """Drop kept buffers, the one kept longest first, until so much more fits."""
+        if self.used + more > self.bytes_max:
+            for holder in tuple(self._kept):
+                if self.used + more > self.bytes_max and holder.drop_memory():
+                    self.used -= self._kept.pop(holder)
+
+    def _grant(self) -> None:
+        """Give to those who wait, in their order, with the first frame before all."""
+        first = self._first()
+        if first is not None and first in self._waiting:
+            self._waiting = {first: self._waiting.pop(first), **self._waiting}
+        granted: list[Holder] = []
+        for holder, more in self._waiting.items():
+            self._reclaim(more)
+            if not self._may_have(holder, more):
+                break
+            self._charge(holder, more)
+            granted.append(holder)
+        for holder in granted:
+            del self._waiting[holder]
+        for holder in granted:
+            holder.memory_granted()
