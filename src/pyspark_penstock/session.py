@@ -17,6 +17,9 @@ LOOPBACK = "127.0.0.1"
 CHECKPOINTS_BY_RENAME = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """A third less time per micro-batch than Spark's default, on file systems that rename atomically."""
 
+CONNECT_TIMEOUT = "2m"
+"""Spark gives Python 15 seconds to fetch a result from its Java, which a busy machine may not keep."""
+
 
 def spark_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """What Spark's own programs need in their environment on this machine; what is set already stays."""
@@ -45,6 +48,7 @@ def local_session(app: str, *, cores: int | str = 2, conf: Mapping[str, str] | N
         "spark.driver.bindAddress": LOOPBACK,
         "spark.sql.shuffle.partitions": str(cores if isinstance(cores, int) else 2),
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.authenticate.socketTimeout": CONNECT_TIMEOUT,
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS_BY_RENAME,
         **(conf or {}),
     }
