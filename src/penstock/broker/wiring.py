@@ -42,6 +42,7 @@ from penstock.observe.partitions import ClusterSource
 from penstock.runtime.group_lag import GroupLag
 from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk
+from penstock.storage.producer_id_floor import ProducerIdFloor
 from penstock.storage.store import LogStore
 from penstock.wire.api.table import TABLE
 
@@ -193,6 +194,7 @@ class Broker:
             chance=self._ground.chance,
             config=self._ground.settings,
             epoch_version=epoch_version,
+            id_floor=ProducerIdFloor(RealDisk(), config.data_directories[0]),
         )
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)

@@ -39,6 +39,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
+from penstock.storage.producer_id_floor import ProducerIdFloor
 
 Outcome = TypeVar("Outcome")
 
@@ -97,6 +98,7 @@ class Controller:
         chance: Chance,
         config: Callable[[], BrokerConfig],
         epoch_version: int | None,
+        id_floor: ProducerIdFloor | None = None,
     ) -> None:
         """`config` gives the broker's settings of the moment: some change while it runs.
 
@@ -106,6 +108,7 @@ class Controller:
         self._catalog = catalog
         self._chance = chance
         self._config = config
+        self._id_floor = id_floor
         # Never the newest version seen: a deposed controller watches its successor's election too.
         self._epoch_version = epoch_version
         # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
@@ -169,9 +172,14 @@ class Controller:
         async with self._turn:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been founded"
-            first = int(node.data)
-            await self._write([Set(PRODUCER_IDS, b"%d" % (first + PRODUCER_ID_BLOCK), node.version)])
-        return range(first, first + PRODUCER_ID_BLOCK)
+            floor = self._id_floor
+            # Metadata from an older copy counts ids again that the logs know.
+            first = max(int(node.data), 0 if floor is None else await asyncio.to_thread(floor.read))
+            end = first + PRODUCER_ID_BLOCK
+            await self._write([Set(PRODUCER_IDS, b"%d" % end, node.version)])
+            if floor is not None:
+                await asyncio.to_thread(floor.write, end)
+        return range(first, end)
 
     async def _carry_out(
         self, make_plan: Callable[[], Plan[Outcome]], *, validate_only: bool = False

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import PRODUCER_ID_BLOCK, Controller, elect_controller, found, register
-from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
@@ -33,6 +33,8 @@ from penstock.core.controller.topics import Growth, NewTopic
 from penstock.model.clock import SystemChance
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
 from penstock.model.topic import TopicState
+from penstock.storage.disk import RealDisk
+from penstock.storage.producer_id_floor import ProducerIdFloor
 
 BROKER = BrokerState(
     broker_id=1, endpoints=(BrokerEndpoint(listener="PLAINTEXT", host="localhost", port=9092),), rack=None
@@ -63,6 +65,7 @@ class Cluster:
             chance=SystemChance(),
             config=lambda: live.current,
             epoch_version=epoch_version,
+            id_floor=ProducerIdFloor(RealDisk(), str(directory)),
         )
         return cls(store, catalog, live, controller)
 
@@ -253,6 +256,23 @@ def test_producer_ids_run_over_the_end_of_a_block_and_are_unique_among_many_aske
         assert len(set(given)) == len(given)
 
     run(tmp_path, act)
+
+
+def test_producer_ids_are_not_given_away_again_when_the_metadata_is_lost_or_older(tmp_path: Path) -> None:
+    given: list[int] = []
+
+    async def act(cluster: Cluster) -> None:
+        given.extend(await cluster.controller.claim_producer_ids())
+
+    run(tmp_path, act)
+    older = (tmp_path / FILE_NAME).read_bytes()
+    run(tmp_path, act)
+    (tmp_path / FILE_NAME).write_bytes(older)
+    run(tmp_path, act)
+    (tmp_path / FILE_NAME).unlink()
+    run(tmp_path, act)
+
+    assert len(set(given)) == len(given) == 4 * PRODUCER_ID_BLOCK
 
 
 def broker_setting(name: str, value: str, broker: str = "") -> ConfigChange:
