@@ -34,6 +34,7 @@ from penstock.wire.api import (
     unregister_broker,
     update_features,
 )
+from penstock.wire.slices import each
 
 NO_AUTHORIZER = "No Authorizer is configured."
 NO_TIME = -1
@@ -71,18 +72,20 @@ class Absent:
 
     def create_acls(self, context: RequestContext, request: create_acls.Request) -> create_acls.Response:
         return create_acls.Response(
-            results=[
-                create_acls.AclCreationResult(error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER)
-                for _ in request.creations
-            ]
+            results=each(
+                request.creations,
+                lambda _: create_acls.AclCreationResult(error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER),
+            )
         )
 
     def delete_acls(self, context: RequestContext, request: delete_acls.Request) -> delete_acls.Response:
         return delete_acls.Response(
-            filter_results=[
-                delete_acls.DeleteAclsFilterResult(error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER)
-                for _ in request.filters
-            ]
+            filter_results=each(
+                request.filters,
+                lambda _: delete_acls.DeleteAclsFilterResult(
+                    error_code=SecurityDisabled.code, error_message=NO_AUTHORIZER
+                ),
+            )
         )
 
     def sasl_handshake(self, context: RequestContext, request: sasl_handshake.Request) -> sasl_handshake.Response:
@@ -134,8 +137,10 @@ class Absent:
         self, context: RequestContext, request: describe_user_scram_credentials.Request
     ) -> describe_user_scram_credentials.Response:
         times = Counter(user.name for user in request.users or ())
-        results = [
-            describe_user_scram_credentials.DescribeUserScramCredentialsResult(
+
+        def told(user: tuple[str, int]) -> describe_user_scram_credentials.DescribeUserScramCredentialsResult:
+            name, count = user
+            return describe_user_scram_credentials.DescribeUserScramCredentialsResult(
                 user=name,
                 error_code=ResourceNotFound.code if count == 1 else DuplicateResource.code,
                 error_message=(
@@ -144,9 +149,8 @@ class Absent:
                     else f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
                 ),
             )
-            for name, count in times.items()
-        ]
-        return describe_user_scram_credentials.Response(results=results)
+
+        return describe_user_scram_credentials.Response(results=each(list(times.items()), told))
 
     def update_features(self, context: RequestContext, request: update_features.Request) -> update_features.Response:
         if not request.feature_updates:

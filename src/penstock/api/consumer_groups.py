@@ -14,10 +14,12 @@ from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
 from penstock.model.ids import TopicId
+from penstock.model.turns import Turns
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import consumer_group_describe as describe_api
 from penstock.wire.api import consumer_group_heartbeat as beat_api
+from penstock.wire.slices import each
 
 CONSUMER = "consumer"
 
@@ -25,7 +27,8 @@ CONSUMER = "consumer"
 class ConsumerGroups:
     """Hands heartbeats to the coordinators of their groups, and shows those groups."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, config: LiveConfig) -> None:
+    def __init__(self, *, coordinators: GroupCoordinators, config: LiveConfig, turns: Turns) -> None:
+        self._turns = turns
         self._coordinators = coordinators
         self._config = config
 
@@ -64,25 +67,29 @@ class ConsumerGroups:
         except BrokerError as error:
             return beaten(error)
 
-    def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
+    async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
         asked: list[GroupCoordinator] = []
-        groups: list[describe_api.DescribedGroup] = []
-        for name in request.group_ids:
+        groups: dict[str, describe_api.DescribedGroup] = {}
+        for name in dict.fromkeys(request.group_ids):
             try:
                 if not self._spoken():
                     raise UnsupportedVersion()
                 if not name:
                     raise InvalidGroupId()
                 coordinator = self._coordinators.of(name)
-                groups.append(described(coordinator, name, operations))
+                groups[name] = described(coordinator, name, operations)
                 asked.append(coordinator)
             except BrokerError as error:
-                groups.append(refused_group(name, error))
+                groups[name] = refused_group(name, error)
+            if self._turns.spent():
+                await self._turns.pause()
         return when_committed(
             asked,
-            describe_api.Response(groups=groups),
-            lambda error: describe_api.Response(groups=[refused_group(name, error) for name in request.group_ids]),
+            describe_api.Response(groups=each(request.group_ids, groups.__getitem__)),
+            lambda error: describe_api.Response(
+                groups=each(request.group_ids, lambda name: refused_group(name, error))
+            ),
         )
 
 

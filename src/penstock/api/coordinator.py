@@ -24,6 +24,7 @@ from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.wire.api import find_coordinator as gen
+from penstock.wire.slices import each
 
 GROUP = 0
 TRANSACTION = 1
@@ -76,7 +77,7 @@ class Coordinators:
     def _answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
         if context.api_version >= BATCHED_FROM:
             return gen.Response(
-                coordinators=[self._find(context, key, request.key_type) for key in request.coordinator_keys]
+                coordinators=each(request.coordinator_keys, lambda key: self._find(context, key, request.key_type))
             )
         found = self._find(context, request.key, request.key_type)
         if found.error_code:

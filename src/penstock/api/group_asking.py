@@ -83,7 +83,7 @@ def when_committed(
         waits.clear()
 
     try:
-        for coordinator in coordinators:
+        for coordinator in dict.fromkeys(coordinators):
             wait = coordinator.committed()
             if wait is not None:
                 waits[wait] = coordinator

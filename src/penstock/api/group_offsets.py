@@ -32,6 +32,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
+from penstock.model.turns import Turns
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import offset_delete as delete_api
@@ -42,6 +43,8 @@ IDS_FROM = 10
 GROUPS_FROM = 8
 GROUP_ERROR_FROM = 2
 NO_OFFSET = -1
+OFFSETS_AT_ONCE_MAX = 500
+"""Offsets of a group that are looked up without a look at the clock."""
 
 
 class CommitAnswer:
@@ -61,7 +64,8 @@ def encode(answer: CommitAnswer, version: int) -> bytes:
 class GroupOffsets:
     """Hands commits to the coordinators, and reads what they remember."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, image: MetadataImage) -> None:
+    def __init__(self, *, coordinators: GroupCoordinators, image: MetadataImage, turns: Turns) -> None:
+        self._turns = turns
         self._coordinators = coordinators
         self._image = image
 
@@ -140,7 +144,7 @@ class GroupOffsets:
 
     # Fetching
 
-    def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Any:
+    async def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Any:
         version = context.api_version
         wanted = request.groups if version >= GROUPS_FROM else [single_group(request)]
         asked: list[GroupCoordinator] = []
@@ -148,17 +152,19 @@ class GroupOffsets:
         for group in wanted:
             try:
                 coordinator = self._coordinators.of(group.group_id)
-                groups.append(self._fetched(coordinator, group, version, stable=request.require_stable))
+                groups.append(await self._fetched(coordinator, group, version, stable=request.require_stable))
                 asked.append(coordinator)
             except BrokerError as error:
                 groups.append(group_error(group, error, version))
+            if self._turns.spent():
+                await self._turns.pause()
 
         def failed(error: BrokerError) -> fetch_api.Response:
             return fetch_response([group_error(group, error, version) for group in wanted], version)
 
         return when_committed(asked, fetch_response(groups, version), failed)
 
-    def _fetched(
+    async def _fetched(
         self, coordinator: GroupCoordinator, group: fetch_api.OffsetFetchRequestGroup, version: int, *, stable: bool
     ) -> fetch_api.OffsetFetchResponseGroup:
         """A group's offsets; with `stable`, a partition that an open transaction may move has none to tell."""
@@ -182,28 +188,45 @@ class GroupOffsets:
                 unknown.append(fetch_topic_error(topic, UnknownTopicId.code))
             else:
                 known.append((topic, name))
-        found = coordinator.shard().fetch_offsets(
-            group.group_id,
-            [(name, index) for topic, name in known for index in topic.partition_indexes],
-            member_id=group.member_id,
-            member_epoch=group.member_epoch,
-        )
-        offsets = {(offset.topic, offset.partition): offset for offset in found}
-        topics = [
-            fetch_api.OffsetFetchResponseTopics(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    fetched_partition(index, offsets.get((name, index)), topic.topic_id)
-                    for index in topic.partition_indexes
-                ],
+        topics = [await self._fetched_topic(coordinator, group, topic, name, stable=stable) for topic, name in known]
+        if not topics:
+            # Whoever asks for nothing is checked all the same.
+            coordinator.shard().fetch_offsets(
+                group.group_id, [], member_id=group.member_id, member_epoch=group.member_epoch
             )
-            for topic, name in known
-        ]
-        if stable:
-            names = (name for _, name in known)
-            hide_unsettled(coordinator.shard(), group.group_id, list(zip(topics, names, strict=True)))
         return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+    async def _fetched_topic(
+        self,
+        coordinator: GroupCoordinator,
+        group: fetch_api.OffsetFetchRequestGroup,
+        topic: fetch_api.OffsetFetchRequestTopics,
+        name: str,
+        *,
+        stable: bool,
+    ) -> fetch_api.OffsetFetchResponseTopics:
+        """A topic's offsets, some partitions at a time."""
+        partitions: list[fetch_api.OffsetFetchResponsePartitions] = []
+        indexes = topic.partition_indexes
+        for first in range(0, max(1, len(indexes)), OFFSETS_AT_ONCE_MAX):
+            some = indexes[first : first + OFFSETS_AT_ONCE_MAX]
+            shard = coordinator.shard()
+            found = shard.fetch_offsets(
+                group.group_id,
+                [(name, index) for index in some],
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
+            )
+            offsets = {offset.partition: offset for offset in found}
+            part = fetch_api.OffsetFetchResponseTopics(
+                partitions=[fetched_partition(index, offsets.get(index), topic.topic_id) for index in some]
+            )
+            if stable:
+                hide_unsettled(shard, group.group_id, [(part, name)])
+            partitions += part.partitions
+            if self._turns.spent():
+                await self._turns.pause()
+        return fetch_api.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
     def _all_topics(self, found: Iterable[CommittedOffset], by_id: bool) -> list[fetch_api.OffsetFetchResponseTopics]:
         """Everything a group has committed; a topic that is gone has no id to be told under."""

@@ -20,6 +20,7 @@ from penstock.core.group.commands import (
     LeaveGroup,
     LeaveReply,
     LeavingMember,
+    ListedGroup,
     SyncGroup,
     SyncReply,
 )
@@ -33,6 +34,7 @@ from penstock.model.generated_errors import (
     NotCoordinator,
     UnknownMemberId,
 )
+from penstock.model.turns import Turns
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import delete_groups as delete_api
@@ -42,6 +44,7 @@ from penstock.wire.api import join_group as join_api
 from penstock.wire.api import leave_group as leave_api
 from penstock.wire.api import list_groups as list_api
 from penstock.wire.api import sync_group as sync_api
+from penstock.wire.slices import each
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, and both of configs: all there is where nobody is checked."""
@@ -60,8 +63,9 @@ SKIP_ASSIGNMENT_FROM = 9
 class Groups:
     """Hands requests to the coordinators of their groups."""
 
-    def __init__(self, *, coordinators: GroupCoordinators) -> None:
+    def __init__(self, *, coordinators: GroupCoordinators, turns: Turns) -> None:
         self._coordinators = coordinators
+        self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -148,52 +152,45 @@ class Groups:
 
     # Operators
 
-    def describe_groups(self, context: RequestContext, request: describe_api.Request) -> Any:
+    async def describe_groups(self, context: RequestContext, request: describe_api.Request) -> Any:
         version = context.api_version
         tells = version >= OPERATIONS_FROM and request.include_authorized_operations
         asked: list[GroupCoordinator] = []
-        groups: list[describe_api.DescribedGroup] = []
-        for name in request.groups:
+        groups: dict[str, describe_api.DescribedGroup] = {}
+        for name in dict.fromkeys(request.groups):
             try:
                 coordinator = self._coordinators.of(name)
-                groups.append(described(coordinator, name, version, tells))
+                groups[name] = described(coordinator, name, version, tells)
                 asked.append(coordinator)
             except BrokerError as error:
-                groups.append(describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=None))
+                groups[name] = refused_group(name, error)
+            if self._turns.spent():
+                await self._turns.pause()
 
         def failed(error: BrokerError) -> describe_api.Response:
-            return describe_api.Response(
-                groups=[
-                    describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=None)
-                    for name in request.groups
-                ]
-            )
+            return describe_api.Response(groups=each(request.groups, lambda name: refused_group(name, error)))
 
-        return when_committed(asked, describe_api.Response(groups=groups), failed)
+        return when_committed(asked, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed)
 
-    def list_groups(self, context: RequestContext, request: list_api.Request) -> Any:
+    async def list_groups(self, context: RequestContext, request: list_api.Request) -> Any:
         asked: list[GroupCoordinator] = []
-        groups: list[list_api.ListedGroup] = []
+        groups: list[ListedGroup] = []
         try:
-            for coordinator in self._coordinators.serving():
+            for coordinator in list(self._coordinators.serving()):
+                if self._turns.spent():
+                    await self._turns.pause()
                 try:
                     found = coordinator.shard().list_groups(request.states_filter, request.types_filter)
                 except NotCoordinator:
                     continue
                 asked.append(coordinator)
-                groups += [
-                    list_api.ListedGroup(
-                        group_id=group.group,
-                        protocol_type=group.protocol_type,
-                        group_state=group.state,
-                        group_type=group.type.lower(),
-                    )
-                    for group in found
-                ]
+                groups += found
         except BrokerError as error:
             return list_api.Response(error_code=error.code)
         return when_committed(
-            asked, list_api.Response(groups=groups), lambda error: list_api.Response(error_code=error.code)
+            asked,
+            list_api.Response(groups=each(groups, listed)),
+            lambda error: list_api.Response(error_code=error.code),
         )
 
     def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
@@ -226,6 +223,19 @@ class Groups:
             except BrokerError as error:
                 taken(error)
         return gathering.outcome()
+
+
+def refused_group(name: str, error: BrokerError) -> describe_api.DescribedGroup:
+    return describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=None)
+
+
+def listed(group: ListedGroup) -> list_api.ListedGroup:
+    return list_api.ListedGroup(
+        group_id=group.group,
+        protocol_type=group.protocol_type,
+        group_state=group.state,
+        group_type=group.type.lower(),
+    )
 
 
 def client_host(context: RequestContext) -> str:

@@ -9,6 +9,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
+from penstock.model.turns import Turns
 from penstock.runtime.moving import Moving
 from penstock.storage.store import DirectoryState, LogStore
 from penstock.wire.api import alter_replica_log_dirs as moved
@@ -21,7 +22,8 @@ Wanted = dict[str, set[int]] | None
 class LogDirs:
     """Tells what the log directories hold."""
 
-    def __init__(self, *, moving: Moving, store: LogStore) -> None:
+    def __init__(self, *, moving: Moving, store: LogStore, turns: Turns) -> None:
+        self._turns = turns
         self._moving = moving
         self._store = store
 
@@ -31,16 +33,18 @@ class LogDirs:
             Api(key=35, versions=range(1, 6), handle=self.describe_log_dirs),
         )
 
-    def describe_log_dirs(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    async def describe_log_dirs(self, context: RequestContext, request: gen.Request) -> gen.Response:
         wanted: Wanted = None
         if request.topics is not None:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        return gen.Response(results=[self._described(directory, wanted) for directory in self._store.directories()])
+        return gen.Response(
+            results=[await self._described(directory, wanted) for directory in self._store.directories()]
+        )
 
-    def _described(self, directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:
-        result = described(directory, wanted)
+    async def _described(self, directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:
+        result = await described(directory, wanted, self._turns)
         topics = {topic.name: topic for topic in result.topics}
         for name, index in self._moving.under_way(directory.path):
             if wanted is None or index in wanted.get(name, ()):
@@ -54,17 +58,17 @@ class LogDirs:
                 )
         return result
 
-    def alter_replica_log_dirs(self, context: RequestContext, request: moved.Request) -> moved.Response:
+    async def alter_replica_log_dirs(self, context: RequestContext, request: moved.Request) -> moved.Response:
         """Answered when the move is accepted: how far it is, DescribeLogDirs tells."""
         results: dict[str, list[moved.AlterReplicaLogDirPartitionResult]] = {}
         for wanted in request.dirs:
             for topic in wanted.topics:
-                results.setdefault(topic.name, []).extend(
-                    moved.AlterReplicaLogDirPartitionResult(
-                        partition_index=index, error_code=self._ask(TopicPartition(topic.name, index), wanted.path)
-                    )
-                    for index in topic.partitions
-                )
+                told = results.setdefault(topic.name, [])
+                for index in topic.partitions:
+                    code = self._ask(TopicPartition(topic.name, index), wanted.path)
+                    told.append(moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+                    if self._turns.spent():
+                        await self._turns.pause()
         return moved.Response(
             results=[
                 moved.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
@@ -80,7 +84,7 @@ class LogDirs:
         return 0
 
 
-def described(directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:
+async def described(directory: DirectoryState, wanted: Wanted, turns: Turns) -> gen.DescribeLogDirsResult:
     if directory.offline is not None:
         return gen.DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=directory.path)
     topics: dict[str, list[gen.DescribeLogDirsPartition]] = {}
@@ -88,6 +92,8 @@ def described(directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsR
         if wanted is None or index in wanted.get(topic, ()):
             partition = gen.DescribeLogDirsPartition(partition_index=index, partition_size=size)
             topics.setdefault(topic, []).append(partition)
+        if turns.spent():
+            await turns.pause()
     return gen.DescribeLogDirsResult(
         log_dir=directory.path,
         topics=[gen.DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError, wire_error
@@ -21,6 +20,7 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
+from penstock.model.turns import Turns
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.partition_host import PartitionHost
 from penstock.storage.view import LogChanged, LogView, TimedOffset
@@ -28,6 +28,7 @@ from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch
 from penstock.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
 from penstock.wire.primitives import Malformed
+from penstock.wire.slices import each
 
 LATEST = -1
 EARLIEST = -2
@@ -38,6 +39,8 @@ EARLIEST_PENDING_UPLOAD = -6
 VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 EPOCHS_FROM = 4
+EPOCHS_AT_ONCE_MAX = 16
+"""Topics, and partitions of one, whose epochs are looked up in one turn of the loop: each may open its log."""
 
 SEARCHES_MAX = 10
 """Searches of one log for one answer: each but the first follows a change of its files."""
@@ -49,8 +52,9 @@ Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[LogVi
 class Offsets:
     """Answers about positions; changes nothing."""
 
-    def __init__(self, *, hosts: Hosts) -> None:
+    def __init__(self, *, hosts: Hosts, turns: Turns) -> None:
         self._hosts = hosts
+        self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -58,27 +62,25 @@ class Offsets:
             Api(key=23, versions=range(2, 5), handle=self.offset_for_leader_epoch),
         )
 
-    def list_offsets(self, context: RequestContext, request: by_time.Request) -> Any:
+    async def list_offsets(self, context: RequestContext, request: by_time.Request) -> by_time.Response:
         searches: list[Search] = []
         asked = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
-        topics = [
-            by_time.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
+        topics: list[by_time.ListOffsetsTopicResponse] = []
+        for topic in request.topics:
+            partitions: list[ListOffsetsPartitionResponse] = []
+            topics.append(by_time.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+            for item in {item.partition_index: item for item in topic.partitions}.values():
+                partitions.append(
                     self._one(topic.name, item, context.api_version, request.isolation_level, searches)
                     if asked[topic.name, item.partition_index] == 1
                     else failed(item.partition_index, InvalidRequest())
-                    for item in {item.partition_index: item for item in topic.partitions}.values()
-                ],
-            )
-            for topic in request.topics
-        ]
+                )
+                if self._turns.spent():
+                    await self._turns.pause()
         response = by_time.Response(topics=topics)
-        return (
-            self._search(response, searches, context.api_version)
-            if searches
-            else known_to(response, context.api_version)
-        )
+        if searches:
+            return await self._search(response, searches, context.api_version)
+        return known_to(response, context.api_version)
 
     def _one(
         self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
@@ -131,14 +133,15 @@ class Offsets:
         return known_to(response, version)
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
-        return by_epoch.Response(
-            topics=[
-                by_epoch.OffsetForLeaderTopicResult(
-                    topic=topic.topic, partitions=[self._epoch_end(topic.topic, item) for item in topic.partitions]
-                )
-                for topic in request.topics
-            ]
-        )
+        def told(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
+            return by_epoch.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=each(
+                    topic.partitions, lambda item: self._epoch_end(topic.topic, item), at_once_max=EPOCHS_AT_ONCE_MAX
+                ),
+            )
+
+        return by_epoch.Response(topics=each(request.topics, told, at_once_max=EPOCHS_AT_ONCE_MAX))
 
     def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
         """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""

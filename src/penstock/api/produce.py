@@ -29,6 +29,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import INTERNAL_TOPICS
+from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.hosts import Hosts
@@ -39,6 +40,7 @@ from penstock.wire.produce import (
     ProducedPartition,
     ProducedTopic,
     ProduceRequest,
+    TopicRecords,
     decode_produce,
     encode_produce_response,
 )
@@ -46,6 +48,9 @@ from penstock.wire.records import parse_batch_header
 
 Wait = tuple[ProducedPartition, PartitionHost, "Future[None]"]
 """A batch that was written, and what its acknowledgement waits for."""
+
+PARTITIONS_AT_ONCE_MAX = 100
+"""Partitions that one request appends to in one turn of the loop, of more one after another."""
 
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
@@ -72,8 +77,16 @@ class Produce:
     """The write path."""
 
     def __init__(
-        self, *, hosts: Hosts, timers: Timers, quotas: ClientQuotas, traffic: TopicTraffic, vouching: TxnVouching
+        self,
+        *,
+        hosts: Hosts,
+        timers: Timers,
+        quotas: ClientQuotas,
+        traffic: TopicTraffic,
+        vouching: TxnVouching,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._hosts = hosts
         self._timers = timers
         self._quotas = quotas
@@ -100,38 +113,70 @@ class Produce:
                 self._charge(context, request)
             if request.transactional_id is not None:
                 return self._vouched(context, request, request.transactional_id)
-        acks = request.acks
-        if not -1 <= acks <= 1:
+        if not -1 <= request.acks <= 1:
             return self._all_failed(request, InvalidRequiredAcks())
+        if (len(request.topics) != 1 or len(request.topics[0][2]) > PARTITIONS_AT_ONCE_MAX) and is_large(request):
+            return self._append_in_turns(context, owned(request), vouch)
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
         waits: list[Wait] = []
-        now_ms, version = context.now_ms, context.api_version
         for name, topic_id, partitions in request.topics:
-            produced: list[ProducedPartition] = []
-            if partitions:
-                topics.append((name, topic_id, produced))
             if len(partitions) > 1:
                 # Of several batches for one partition the last counts, as Kafka has it.
                 partitions = list(dict(partitions).items())
-            for index, records in partitions:
-                result = ProducedPartition(index)
-                produced.append(result)
-                try:
-                    host = self._host(context, name, topic_id, index)
-                    size = 0 if records is None else len(records)
-                    appended = host.append(records, now_ms, acks_all=acks == -1, version=version, vouch=vouch)
-                    if not isinstance(appended, Appended):
-                        unfinished.append((result, host, size, appended))
-                        continue
-                    wait = self._succeeded(result, host, size, appended, acks)
-                    if wait is not None:
-                        waits.append((result, host, wait))
-                except BrokerError as error:
-                    self._refused(result, error, self._hosts.name_of(topic_id if name is None else name))
+            produced: list[ProducedPartition] = []
+            if partitions:
+                topics.append((name, topic_id, produced))
+            self._append(context, request.acks, (name, topic_id, partitions), vouch, produced, unfinished, waits)
         if unfinished:
             return self._finish(request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
+
+    async def _append_in_turns(self, context: RequestContext, request: ProduceRequest, vouch: Vouch | None) -> Any:
+        """Append to many partitions in as many turns of the loop as it takes."""
+        topics: list[ProducedTopic] = []
+        unfinished: list[Unfinished] = []
+        waits: list[Wait] = []
+        for name, topic_id, partitions in request.topics:
+            distinct = list(dict(partitions).items())
+            produced: list[ProducedPartition] = []
+            if partitions:
+                topics.append((name, topic_id, produced))
+            for partition in distinct:
+                part = (name, topic_id, [partition])
+                self._append(context, request.acks, part, vouch, produced, unfinished, waits)
+                if self._turns.spent():
+                    await self._turns.pause()
+        return await self._finish(request, topics, unfinished, waits)
+
+    def _append(
+        self,
+        context: RequestContext,
+        acks: int,
+        topic: TopicRecords,
+        vouch: Vouch | None,
+        produced: list[ProducedPartition],
+        unfinished: list[Unfinished],
+        waits: list[Wait],
+    ) -> None:
+        """Append the batches of one topic, and note what each came to."""
+        name, topic_id, partitions = topic
+        now_ms, version = context.now_ms, context.api_version
+        for index, records in partitions:
+            result = ProducedPartition(index)
+            produced.append(result)
+            try:
+                host = self._host(context, name, topic_id, index)
+                size = 0 if records is None else len(records)
+                appended = host.append(records, now_ms, acks_all=acks == -1, version=version, vouch=vouch)
+                if not isinstance(appended, Appended):
+                    unfinished.append((result, host, size, appended))
+                    continue
+                wait = self._succeeded(result, host, size, appended, acks)
+                if wait is not None:
+                    waits.append((result, host, wait))
+            except BrokerError as error:
+                self._refused(result, error, self._hosts.name_of(topic_id if name is None else name))
 
     def _charge(self, context: RequestContext, request: ProduceRequest) -> None:
         size = sum(len(records) for _, _, parts in request.topics for _, records in parts if records is not None)
@@ -152,11 +197,7 @@ class Produce:
 
         outcome = self._vouching.add_then(transactional_id, *producer, partitions, write)
         if iscoroutine(outcome):
-            # It goes on when the request's buffer is the connection's again.
-            request.topics = [
-                (name, topic_id, [(index, None if raw is None else memoryview(bytearray(raw))) for index, raw in parts])
-                for name, topic_id, parts in request.topics
-            ]
+            owned(request)
         return outcome
 
     def _to_add(
@@ -299,3 +340,16 @@ class Produce:
         for wait in left:
             wait.add_done_callback(settled)
         return pending
+
+
+def is_large(request: ProduceRequest) -> bool:
+    return len(request.topics) + sum(len(parts) for _, _, parts in request.topics) > PARTITIONS_AT_ONCE_MAX
+
+
+def owned(request: ProduceRequest) -> ProduceRequest:
+    """The request with batches of its own: it goes on when the buffer it came in is the connection's again."""
+    request.topics = [
+        (name, topic_id, [(index, None if raw is None else memoryview(bytearray(raw))) for index, raw in parts])
+        for name, topic_id, parts in request.topics
+    ]
+    return request

@@ -13,8 +13,10 @@ from penstock.core.controller.quotas import ENTITY_TYPES, IP, QuotaChange
 from penstock.core.controller.records import QuotaEntity
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
+from penstock.model.turns import Turns
 from penstock.wire.api import alter_client_quotas as changed
 from penstock.wire.api import describe_client_quotas as gen
+from penstock.wire.slices import each
 
 MATCH_EXACT = 0
 MATCH_DEFAULT = 1
@@ -24,7 +26,8 @@ MATCH_SPECIFIED = 2
 class ClientQuotas:
     """Tells the quotas there are, and hands changes to the controller."""
 
-    def __init__(self, *, controller: Controller) -> None:
+    def __init__(self, *, controller: Controller, turns: Turns) -> None:
+        self._turns = turns
         self._controller = controller
         self._image = controller.image
 
@@ -34,19 +37,19 @@ class ClientQuotas:
             Api(key=49, versions=range(2), handle=self.alter_client_quotas),
         )
 
-    def describe_client_quotas(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    async def describe_client_quotas(self, context: RequestContext, request: gen.Request) -> gen.Response:
         try:
             check_filter(request)
         except BrokerError as error:
             return gen.Response(error_code=error.code, error_message=error.wire_message, entries=None)
         wanted = {component.entity_type: component for component in request.components}
-        return gen.Response(
-            entries=[
-                entry(entity, limits)
-                for entity, limits in self._image.quotas.items()
-                if matches(dict(entity), wanted, strict=request.strict)
-            ]
-        )
+        found: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+        for entity, limits in list(self._image.quotas.items()):
+            if matches(dict(entity), wanted, strict=request.strict):
+                found.append((entity, limits))
+            if self._turns.spent():
+                await self._turns.pause()
+        return gen.Response(entries=each(found, lambda one: entry(*one)))
 
     async def alter_client_quotas(self, context: RequestContext, request: changed.Request) -> changed.Response:
         changes = [

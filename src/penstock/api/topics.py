@@ -16,6 +16,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
+from penstock.model.turns import Turns
 from penstock.wire.api import create_partitions as grown
 from penstock.wire.api import create_topics as made
 from penstock.wire.api import delete_topics as gone
@@ -27,7 +28,8 @@ IDS_FROM = 6
 class Topics:
     """Hands changes of topics to the controller and tells what came of them."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+    def __init__(self, *, controller: Controller, config: LiveConfig, turns: Turns) -> None:
+        self._turns = turns
         self._controller = controller
         self._config = config
 
@@ -47,10 +49,11 @@ class Topics:
             )
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
-        results = [
-            self._created(topic.name, outcome, context.api_version)
-            for topic, outcome in zip(wanted, outcomes, strict=True)
-        ]
+        results: list[made.CreatableTopicResult] = []
+        for topic, outcome in zip(wanted, outcomes, strict=True):
+            results.append(self._created(topic.name, outcome, context.api_version))
+            if self._turns.spent():
+                await self._turns.pause()
         results += [
             refused_topic(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
         ]

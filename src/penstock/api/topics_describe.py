@@ -12,20 +12,22 @@ from penstock.cluster.controller import Controller
 from penstock.cluster.live_config import LiveConfig
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition
 from penstock.model.topic import PartitionState, TopicState
+from penstock.model.turns import Turns
 from penstock.wire.api import describe_topic_partitions as gen
 
 
 class TopicsDescribe:
     """Answers from the metadata image."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig) -> None:
+    def __init__(self, *, controller: Controller, config: LiveConfig, turns: Turns) -> None:
+        self._turns = turns
         self._image = controller.image
         self._config = config
 
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=75, versions=range(1), handle=self.describe_topic_partitions),)
 
-    def describe_topic_partitions(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    async def describe_topic_partitions(self, context: RequestContext, request: gen.Request) -> gen.Response:
         names = {topic.name for topic in request.topics} or set(self._image.topics)
         cursor = request.cursor
         if cursor is not None:
@@ -46,6 +48,8 @@ class TopicsDescribe:
                 page.missing(name)
             elif not page.add(topic, first):
                 break
+            if self._turns.spent():
+                await self._turns.pause()
         return gen.Response(topics=page.topics, next_cursor=page.next_cursor)
 
 

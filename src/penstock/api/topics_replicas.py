@@ -22,10 +22,13 @@ from penstock.model.topic import PartitionState
 from penstock.wire.api import alter_partition_reassignments as altered
 from penstock.wire.api import elect_leaders as elected
 from penstock.wire.api import list_partition_reassignments as listed
+from penstock.wire.slices import each
 
 PREFERRED = 0
 UNCLEAN = 1
 TYPED_FROM = 1
+TOPICS_AT_ONCE_MAX = 16
+"""Topics answered for in one turn of the loop, of more one after another."""
 
 
 class TopicsReplicas:
@@ -48,17 +51,22 @@ class TopicsReplicas:
         wrong: BrokerError | None = None
         if election not in (PREFERRED, UNCLEAN):
             wrong = InvalidRequest(f"Unknown election type {election}")
-        results = [
-            elected.ReplicaElectionResult(
+
+        def told(topic: elected.TopicPartitions) -> elected.ReplicaElectionResult:
+            return elected.ReplicaElectionResult(
                 topic=topic.topic,
-                partition_result=[
-                    election_result(partition, wrong or self._elect(topic.topic, partition, election))
-                    for partition in topic.partitions
-                ],
+                partition_result=each(
+                    topic.partitions,
+                    lambda partition: election_result(
+                        partition, wrong or self._elect(topic.topic, partition, election)
+                    ),
+                ),
             )
-            for topic in request.topic_partitions
-        ]
-        return elected.Response(error_code=wrong.code if wrong else 0, replica_election_results=results)
+
+        return elected.Response(
+            error_code=wrong.code if wrong else 0,
+            replica_election_results=each(request.topic_partitions, told, at_once_max=TOPICS_AT_ONCE_MAX),
+        )
 
     def _elect_all(self, election: int) -> elected.Response:
         """Of all partitions only those are told of that have no leader as wanted."""
@@ -91,16 +99,16 @@ class TopicsReplicas:
         return topic.partitions[index]
 
     def alter_partition_reassignments(self, context: RequestContext, request: altered.Request) -> altered.Response:
-        responses = [
-            altered.ReassignableTopicResponse(
+        def told(topic: altered.ReassignableTopic) -> altered.ReassignableTopicResponse:
+            return altered.ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[self._reassign(topic.name, partition) for partition in topic.partitions],
+                partitions=each(topic.partitions, lambda partition: self._reassign(topic.name, partition)),
             )
-            for topic in request.topics
-        ]
+
+        responses = each(request.topics, told, at_once_max=TOPICS_AT_ONCE_MAX)
         return altered.Response(
             allow_replication_factor_change=request.allow_replication_factor_change,
-            error_message=None if responses else "",
+            error_message=None if request.topics else "",
             responses=responses,
         )
 

@@ -17,6 +17,7 @@ from penstock.core.group.consumer_patterns import compiled
 from penstock.core.txn.state import STATE_BY_LABEL, TxnState
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.ids import TopicPartition
+from penstock.model.turns import Turns
 from penstock.net.reply import Pending
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_coordinators import TxnCoordinators
@@ -25,6 +26,7 @@ from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
 from penstock.wire.api import describe_transactions as describe_api
 from penstock.wire.api import list_transactions as list_api
 from penstock.wire.api import write_txn_markers as markers_api
+from penstock.wire.slices import each
 
 MarkerResult = markers_api.WritableTxnMarkerPartitionResult
 
@@ -122,7 +124,8 @@ class MarkerWriting:
 class TxnAdmin:
     """Shows transactions, and ends what hangs."""
 
-    def __init__(self, *, coordinators: TxnCoordinators, markers: MarkerLog) -> None:
+    def __init__(self, *, coordinators: TxnCoordinators, markers: MarkerLog, turns: Turns) -> None:
+        self._turns = turns
         self._coordinators = coordinators
         self._markers = markers
 
@@ -140,19 +143,24 @@ class TxnAdmin:
 
     # Showing
 
-    def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
+    async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
         asked: list[TxnCoordinator] = []
-        states = [self._described(name, asked) for name in request.transactional_ids]
+        states: dict[str, describe_api.TransactionState] = {}
+        for name in dict.fromkeys(request.transactional_ids):
+            states[name] = self._described(name, asked)
+            if self._turns.spent():
+                await self._turns.pause()
 
         def failed(error: BrokerError) -> describe_api.Response:
             return describe_api.Response(
-                transaction_states=[
-                    describe_api.TransactionState(error_code=error.code, transactional_id=name)
-                    for name in request.transactional_ids
-                ]
+                transaction_states=each(
+                    request.transactional_ids,
+                    lambda name: describe_api.TransactionState(error_code=error.code, transactional_id=name),
+                )
             )
 
-        return when_committed(asked, describe_api.Response(transaction_states=states), failed)
+        told = each(request.transactional_ids, states.__getitem__)
+        return when_committed(asked, describe_api.Response(transaction_states=told), failed)
 
     def _described(self, name: str, asked: list[TxnCoordinator]) -> describe_api.TransactionState:
         try:
@@ -174,7 +182,7 @@ class TxnAdmin:
             ],
         )
 
-    def list_(self, context: RequestContext, request: list_api.Request) -> Any:
+    async def list_(self, context: RequestContext, request: list_api.Request) -> Any:
         unknown = [name for name in request.state_filters if name not in STATE_BY_LABEL]
         states: list[TxnState] | None = None
         if request.state_filters:
@@ -188,28 +196,26 @@ class TxnAdmin:
             if request.transactional_id_pattern:
                 matches = compiled(request.transactional_id_pattern).fullmatch
             asked = list(self._coordinators.serving())
-            found = [
-                transaction
-                for coordinator in asked
-                for transaction in coordinator.shard().listed(
+            told: list[list_api.TransactionState] = []
+            for coordinator in asked:
+                found = coordinator.shard().listed(
                     context.now_ms,
                     states=states,
                     producer_ids=request.producer_id_filters,
                     duration_ms=request.duration_filter,
                     matches=matches,
                 )
-            ]
+                told += [
+                    list_api.TransactionState(
+                        transactional_id=transaction.transactional_id,
+                        producer_id=transaction.producer_id,
+                        transaction_state=transaction.state.label,
+                    )
+                    for transaction in found
+                ]
+                if self._turns.spent():
+                    await self._turns.pause()
         except BrokerError as error:
             return failed(error)
-        answer = list_api.Response(
-            unknown_state_filters=unknown,
-            transaction_states=[
-                list_api.TransactionState(
-                    transactional_id=transaction.transactional_id,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.label,
-                )
-                for transaction in found
-            ],
-        )
+        answer = list_api.Response(unknown_state_filters=unknown, transaction_states=told)
         return when_committed(asked, answer, failed)

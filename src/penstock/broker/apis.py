@@ -50,7 +50,12 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
     ground = parts.ground
     return (
         Produce(
-            hosts=parts.hosts, timers=parts.timers, quotas=ground.quotas, traffic=ground.traffic, vouching=vouching
+            hosts=parts.hosts,
+            timers=parts.timers,
+            quotas=ground.quotas,
+            traffic=ground.traffic,
+            vouching=vouching,
+            turns=parts.turns,
         ),
         Fetch(
             fetches=parts.fetches,
@@ -61,7 +66,7 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             traffic=ground.traffic,
             turns=parts.turns,
         ),
-        Offsets(hosts=parts.hosts),
+        Offsets(hosts=parts.hosts, turns=parts.turns),
         TopicsRecords(hosts=parts.hosts, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
     )
@@ -71,12 +76,12 @@ def of_the_cluster(parts: Parts, changes: AdminLog) -> tuple[Family, ...]:
     controller, live = parts.controller, parts.ground.live
     return (
         Cluster(controller=controller, config=live, changes=changes),
-        Topics(controller=controller, config=live),
-        TopicsDescribe(controller=controller, config=live),
+        Topics(controller=controller, config=live, turns=parts.turns),
+        TopicsDescribe(controller=controller, config=live, turns=parts.turns),
         TopicsReplicas(controller=controller),
         Configs(controller=controller, config=live, levels=parts.ground.levels),
-        ClientQuotas(controller=controller),
-        LogDirs(moving=parts.moving, store=parts.ground.logs),
+        ClientQuotas(controller=controller, turns=parts.turns),
+        LogDirs(moving=parts.moving, store=parts.ground.logs, turns=parts.turns),
         Absent(controller=controller),
     )
 
@@ -92,9 +97,9 @@ def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             transactions=transactions,
             internal=parts.internal_topics,
         ),
-        Groups(coordinators=groups),
-        GroupOffsets(coordinators=groups, image=image),
-        ConsumerGroups(coordinators=groups, config=live),
+        Groups(coordinators=groups, turns=parts.turns),
+        GroupOffsets(coordinators=groups, image=image, turns=parts.turns),
+        ConsumerGroups(coordinators=groups, config=live, turns=parts.turns),
         Transactions(
             coordinators=transactions,
             groups=groups,
@@ -103,5 +108,5 @@ def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             internal=parts.internal_topics,
             producer_ids=parts.producer_ids,
         ),
-        TxnAdmin(coordinators=transactions, markers=parts.markers),
+        TxnAdmin(coordinators=transactions, markers=parts.markers, turns=parts.turns),
     )

@@ -5,7 +5,9 @@ answer when the transaction is on disk and this broker has acted on it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from penstock.cluster.catalog import Catalog
@@ -29,6 +31,8 @@ from penstock.core.controller.records import (
 from penstock.core.controller.topics import (
     Growth,
     NewTopic,
+    check_total,
+    partitions_asked,
     plan_creations,
     plan_deletions,
     plan_growths,
@@ -42,6 +46,10 @@ from penstock.model.topic import TopicState
 from penstock.storage.producer_id_floor import ProducerIdFloor
 
 Outcome = TypeVar("Outcome")
+Wanted = TypeVar("Wanted")
+
+CHANGES_AT_ONCE_MAX = 50
+"""Topics, resources or entities that one transaction changes; a request for more makes several."""
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids taken at once: a crash loses at most so many of 2**63."""
@@ -122,21 +130,25 @@ class Controller:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicState | BrokerError, ...]:
         """Make topics. One that cannot be made does not stop the others; a `BrokerError` raised stops all."""
+        config = self._config()
+        check_total(partitions_asked(topic, config) for topic in topics)
 
-        def plan() -> Plan[TopicState]:
+        def plan(some: Sequence[NewTopic]) -> Plan[TopicState]:
             return plan_creations(
                 self.image,
-                topics,
+                some,
                 config=self._config(),
                 make_id=self._chance.uuid_bytes,
                 first=self._chance.below(max(len(self.image.brokers), 1)),
             )
 
-        return await self._carry_out(plan, validate_only=validate_only)
+        return await self._carry_out_in_parts(topics, plan, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> tuple[TopicState | BrokerError, ...]:
         """Remove topics by name or id; the outcome is the topic as it was."""
-        return await self._carry_out(lambda: plan_deletions(self.image, topics, config=self._config()))
+        return await self._carry_out_in_parts(
+            topics, lambda some: plan_deletions(self.image, some, config=self._config())
+        )
 
     async def grow_topics(
         self, growths: Sequence[Growth], *, validate_only: bool = False
@@ -153,15 +165,20 @@ class Controller:
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> tuple[Mapping[str, str] | BrokerError, ...]:
         """Change settings of topics and brokers; they are in force when this returns."""
-        return await self._carry_out(
-            lambda: plan_config_changes(self.image, changes, config=self._config()), validate_only=validate_only
+        counts = Counter((change.resource_type, change.name) for change in changes)
+        return await self._carry_out_in_parts(
+            changes,
+            lambda some: plan_config_changes(self.image, some, config=self._config(), counts=counts),
+            validate_only=validate_only,
         )
 
     async def change_quotas(
         self, changes: Sequence[QuotaChange], *, validate_only: bool = False
     ) -> tuple[Mapping[str, float] | BrokerError, ...]:
         """Change client quotas."""
-        return await self._carry_out(lambda: plan_quota_changes(self.image, changes), validate_only=validate_only)
+        return await self._carry_out_in_parts(
+            changes, lambda some: plan_quota_changes(self.image, some), validate_only=validate_only
+        )
 
     async def begin_epochs(self, broker_id: int) -> None:
         """Give everything this broker leads a new leader epoch: after a stop that may have lost the end of a log."""
@@ -180,6 +197,28 @@ class Controller:
             if floor is not None:
                 await asyncio.to_thread(floor.write, end)
         return range(first, end)
+
+    async def _carry_out_in_parts(
+        self,
+        wanted: Sequence[Wanted],
+        make_plan: Callable[[Sequence[Wanted]], Plan[Outcome]],
+        *,
+        validate_only: bool = False,
+    ) -> tuple[Outcome | BrokerError, ...]:
+        """Carry out many changes that do not depend on each other, some at a time, so that others have their turn."""
+        outcomes: list[Outcome | BrokerError] = []
+        for first in range(0, len(wanted), CHANGES_AT_ONCE_MAX):
+            some = wanted[first : first + CHANGES_AT_ONCE_MAX]
+            try:
+                done = await self._carry_out(partial(make_plan, some), validate_only=validate_only)
+            except BrokerError as error:
+                if not first:
+                    raise
+                return (*outcomes, *[error] * (len(wanted) - first))
+            outcomes += done
+            if first + len(some) < len(wanted):
+                await asyncio.sleep(0)
+        return tuple(outcomes)
 
     async def _carry_out(
         self, make_plan: Callable[[], Plan[Outcome]], *, validate_only: bool = False

@@ -80,7 +80,7 @@ def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) ->
 
     async def answered() -> by_time.Response:
         context = RequestContext(cast("Connection", None), 2, 7, 1, "test", NOW_MS)
-        response: by_time.Response = await Offsets(hosts=rig.hosts).list_offsets(context, request)
+        response: by_time.Response = await Offsets(hosts=rig.hosts, turns=rig.turns).list_offsets(context, request)
         return response
 
     (found,) = asyncio.run(answered()).topics[0].partitions

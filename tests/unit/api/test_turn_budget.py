@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, cast
 
 import pytest
-from tests.unit.api.api_world import World, in_world
+from tests.unit.api.api_world import NOW_MS, World, in_world
 
 from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
@@ -24,12 +24,36 @@ from penstock.api.registry import Registry
 from penstock.config.broker import BrokerConfig
 from penstock.config.describe import describe_broker
 from penstock.model.clock import SystemClock
+from penstock.model.generated_errors import GroupIdNotFound
 from penstock.model.turns import TURN_BUDGET_S
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
-from penstock.wire.api import create_topics, delete_records, describe_configs, describe_producers, fetch, metadata
+from penstock.wire.api import (
+    alter_partition_reassignments,
+    consumer_group_describe,
+    create_acls,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    describe_transactions,
+    elect_leaders,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    list_offsets,
+    metadata,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+)
 from penstock.wire.api.table import TABLE
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
+from penstock.wire.records import Record, build_batch
 
 CALL_S = 0.2e-6
 """What a call of a function takes here: about as long as on a slow machine."""
@@ -151,6 +175,16 @@ async def make_topics(world: World, count: int, partitions: int = 1) -> None:
         assert {topic.error_code for topic in made.topics} == {0}
 
 
+async def make_coordinators(world: World) -> None:
+    """Groups have coordinators from the first question on; wait until they have loaded."""
+    while True:
+        await world.ask(10, find_coordinator.Request(key_type=0, coordinator_keys=["g"]))
+        described = await world.ask(15, describe_groups.Request(groups=["g"]))
+        if described.groups[0].error_code in (0, GroupIdNotFound.code):
+            return
+        await asyncio.sleep(0)
+
+
 class Case:
     """A request that is large and valid: what there is before, what is asked, and how much comes back."""
 
@@ -164,7 +198,12 @@ class Case:
         *,
         topics: int = 1,
         partitions: int = 1,
+        groups: bool = False,
+        used: bool = False,
     ) -> None:
+        """With `groups` there are coordinators; with `used` every partition has been read before."""
+        self.groups = groups
+        self.used = used
         self.key = key
         self.version = version
         self.request = request
@@ -275,13 +314,241 @@ def fetched(response: fetch.Response) -> int:
     return len(response.responses[0].partitions)
 
 
-CASES += [
+LARGE_FETCHES = [
     Case(1, 7, lambda: fetch_of(3_000, session_epoch=-1), fetched, 3_000, partitions=3_000),
     Case(1, 12, lambda: fetch_of(3_000, session_epoch=0), fetched, 3_000, partitions=3_000),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=repr)
+MANY = 3_000
+
+LARGE_LISTS = [
+    Case(
+        2,
+        version,
+        lambda: list_offsets.Request(
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name="t0",
+                    partitions=[
+                        list_offsets.ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(MANY)
+                    ],
+                )
+            ]
+        ),
+        lambda response: len(response.topics[0].partitions),
+        MANY,
+        partitions=MANY,
+    )
+    for version in (5, 10)
+]
+LARGE_QUESTIONS = [
+    Case(
+        23,
+        4,
+        lambda: offset_for_leader_epoch.Request(
+            topics=[
+                offset_for_leader_epoch.OffsetForLeaderTopic(
+                    topic="t0",
+                    partitions=[
+                        offset_for_leader_epoch.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+                        for _ in range(MANY)
+                    ],
+                )
+            ]
+        ),
+        lambda response: len(response.topics[0].partitions),
+        MANY,
+    ),
+    Case(
+        9,
+        9,
+        lambda: offset_fetch.Request(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[offset_fetch.OffsetFetchRequestTopics(name="t0", partition_indexes=list(range(MANY)))],
+                )
+            ]
+        ),
+        lambda response: len(response.groups[0].topics[0].partitions),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        9,
+        9,
+        lambda: offset_fetch.Request(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(
+                    group_id="g", topics=[offset_fetch.OffsetFetchRequestTopics(name="t0", partition_indexes=[0])]
+                )
+            ]
+            * MANY
+        ),
+        lambda response: len(response.groups),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        15,
+        5,
+        lambda: describe_groups.Request(groups=[f"g{at % 1_000}" for at in range(MANY)]),
+        lambda response: len(response.groups),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        69,
+        1,
+        lambda: consumer_group_describe.Request(group_ids=[f"g{at % 1_000}" for at in range(MANY)]),
+        lambda response: len(response.groups),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        65,
+        0,
+        lambda: describe_transactions.Request(transactional_ids=[f"x{at % 1_000}" for at in range(MANY)]),
+        lambda response: len(response.transaction_states),
+        MANY,
+    ),
+    Case(
+        10,
+        5,
+        lambda: find_coordinator.Request(key_type=0, coordinator_keys=[f"g{at}" for at in range(MANY)]),
+        lambda response: len(response.coordinators),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        43,
+        2,
+        lambda: elect_leaders.Request(
+            topic_partitions=[elect_leaders.TopicPartitions(topic="t0", partitions=list(range(MANY)))]
+        ),
+        lambda response: len(response.replica_election_results[0].partition_result),
+        MANY,
+    ),
+    Case(
+        45,
+        0,
+        lambda: alter_partition_reassignments.Request(
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    name="t0",
+                    partitions=[
+                        alter_partition_reassignments.ReassignablePartition(partition_index=at, replicas=None)
+                        for at in range(MANY)
+                    ],
+                )
+            ]
+        ),
+        lambda response: len(response.responses[0].partitions),
+        MANY,
+    ),
+    Case(
+        35,
+        4,
+        lambda: describe_log_dirs.Request(topics=None),
+        lambda response: sum(len(topic.partitions) for topic in response.results[0].topics if topic.name == "t0"),
+        MANY,
+        partitions=MANY,
+        used=True,
+    ),
+    Case(
+        75,
+        0,
+        lambda: describe_topic_partitions.Request(
+            topics=[describe_topic_partitions.TopicRequest(name=f"absent{at}") for at in range(MANY)]
+        ),
+        lambda response: len(response.topics),
+        MANY,
+    ),
+    Case(
+        30,
+        3,
+        lambda: create_acls.Request(creations=[create_acls.AclCreation() for _ in range(MANY)]),
+        lambda response: len(response.results),
+        MANY,
+    ),
+]
+
+
+RECORDS = bytes(build_batch([Record(offset=0, timestamp_ms=NOW_MS, key=None, value=b"v")]))
+
+LARGE_CHANGES = [
+    Case(
+        0,
+        9,
+        lambda: produce.Request(
+            acks=-1,
+            timeout_ms=60_000,
+            topic_data=[
+                produce.TopicProduceData(
+                    name="t0",
+                    partition_data=[produce.PartitionProduceData(index=at, records=RECORDS) for at in range(1_000)],
+                )
+            ],
+        ),
+        lambda response: sum(not one.error_code for one in response.responses[0].partition_responses),
+        1_000,
+        partitions=1_000,
+    ),
+    Case(
+        19,
+        7,
+        lambda: create_topics.Request(
+            topics=[
+                create_topics.CreatableTopic(name=f"new{at}", num_partitions=2, replication_factor=1)
+                for at in range(1_000)
+            ]
+        ),
+        lambda response: sum(not topic.error_code for topic in response.topics),
+        1_000,
+    ),
+    Case(
+        19,
+        7,
+        lambda: create_topics.Request(
+            topics=[
+                create_topics.CreatableTopic(name=f"new{at}", num_partitions=2, replication_factor=1)
+                for at in range(1_000)
+            ],
+            validate_only=True,
+        ),
+        lambda response: sum(not topic.error_code for topic in response.topics),
+        1_000,
+    ),
+    Case(
+        20,
+        6,
+        lambda: delete_topics.Request(topics=[delete_topics.DeleteTopicState(name=f"t{at}") for at in range(1_000)]),
+        lambda response: sum(not topic.error_code for topic in response.responses),
+        1_000,
+        topics=1_000,
+    ),
+    Case(
+        44,
+        1,
+        lambda: incremental_alter_configs.Request(
+            resources=[
+                incremental_alter_configs.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=f"t{at}",
+                    configs=[incremental_alter_configs.AlterableConfig(name="retention.ms", value="1000")],
+                )
+                for at in range(500)
+            ]
+        ),
+        lambda response: sum(not one.error_code for one in response.responses),
+        500,
+        topics=500,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES], ids=repr)
 def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
     calls = Calls()
     # What is looked up once in the life of a broker does not count.
@@ -289,6 +556,11 @@ def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path:
 
     async def act(world: World) -> None:
         await make_topics(world, case.topics, case.partitions)
+        if case.groups:
+            await make_coordinators(world)
+        if case.used:
+            for partition in range(case.partitions):
+                world.hosts.get("t0", partition)
         response = await measured(world, calls, case.key, case.request(), case.version)
         assert case.results(response) == case.count
 

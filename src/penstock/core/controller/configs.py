@@ -1,5 +1,6 @@
 """Deciding about settings that change while the cluster runs: of topics, of brokers, of groups."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -67,12 +68,18 @@ class ConfigChange:
 
 
 def plan_config_changes(
-    image: MetadataImage, changes: Sequence[ConfigChange], *, config: BrokerConfig
+    image: MetadataImage,
+    changes: Sequence[ConfigChange],
+    *,
+    config: BrokerConfig,
+    counts: Mapping[tuple[int, str], int] | None = None,
 ) -> Plan[Mapping[str, str]]:
-    """Do every change that can be done, in one transaction; the outcome of one is all its settings thereafter."""
-    counts: dict[tuple[int, str], int] = {}
-    for change in changes:
-        counts[change.resource_type, change.name] = counts.get((change.resource_type, change.name), 0) + 1
+    """Do every change that can be done, in one transaction; the outcome of one is all its settings thereafter.
+
+    `counts` is how often the whole request names each resource, where these are only a part of it.
+    """
+    if counts is None:
+        counts = Counter((change.resource_type, change.name) for change in changes)
     operations: list[Operation] = []
     outcomes: list[Mapping[str, str] | BrokerError] = []
     for change in changes:
