@@ -346,8 +346,8 @@ class Connection:
 
     def take_turn(self) -> None:
         """Serve another share."""
-        self._queued = False
         try:
+            self._queued = False
             self._go_on()
         except Exception as error:
             self.fail(error)
