@@ -83,7 +83,7 @@ class AdminLog:
             return take(answer)
         # What was asked is done also for a client that disconnects meanwhile.
         logged = Pending()
-        answer.deliver_to(lambda response: logged.resolve(take(response)))
+        answer.deliver_to(lambda response: logged.attempt(lambda: logged.resolve(take(response))), failed=logged.fail)
         return logged
 
     async def _awaited(

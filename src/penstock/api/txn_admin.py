@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -16,9 +17,11 @@ from penstock.api.registry import Api, RequestContext
 from penstock.core.group.consumer_patterns import compiled
 from penstock.core.txn.state import STATE_BY_LABEL, TxnState
 from penstock.model.errors import BrokerError, wire_error
+from penstock.model.generated_errors import RequestTimedOut
 from penstock.model.ids import TopicPartition
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
+from penstock.runtime.timers import Timer, Timers
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import by_topic
@@ -34,16 +37,19 @@ MarkerResult = markers_api.WritableTxnMarkerPartitionResult
 class MarkerWriting:
     """A request for markers on its way: so many are written in a turn of the loop, and the answer tells of all."""
 
-    __slots__ = ("_answers", "_disconnected", "_log", "_pending", "_to_write", "_waiting")
+    __slots__ = ("_answers", "_log", "_pending", "_timeout_ms", "_timer", "_timers", "_to_write", "_waiting")
 
-    def __init__(self, log: MarkerLog, request: markers_api.Request) -> None:
+    def __init__(self, log: MarkerLog, request: markers_api.Request, *, timers: Timers, timeout_ms: int) -> None:
+        """`timeout_ms` is how long the request waits for its markers to be committed."""
         self._log = log
+        self._timers = timers
+        self._timeout_ms = timeout_ms
+        self._timer: Timer | None = None
         self._to_write: deque[tuple[markers_api.WritableTxnMarker, TopicPartition, MarkerResult]] = deque()
         self._answers: list[markers_api.WritableTxnMarkerResult] = []
         self._waiting: dict[Future[None], TopicPartition] = {}
         """Markers that are written and not committed."""
         self._pending: Pending | None = None
-        self._disconnected = False
         for marker in request.markers:
             topics: list[markers_api.WritableTxnMarkerTopicResult] = []
             for topic in marker.topics:
@@ -58,14 +64,16 @@ class MarkerWriting:
         self._write_some()
         if self._is_done:
             return self._response()
-        self._pending = Pending(on_abandon=self._disconnect)
+        self._pending = Pending()
+        self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
         return self._pending
 
-    def _disconnect(self) -> None:
-        self._disconnected = True
-        while self._waiting:
-            wait, tp = self._waiting.popitem()
-            self._log.stop_waiting(tp, wait)
+    def _expire(self) -> None:
+        """Say of the markers that are not committed that they timed out, as Kafka does; they stand nevertheless."""
+        for wait, tp in self._waiting.items():
+            self._log.stop_waiting(tp, wait, RequestTimedOut())
+        if self._to_write:
+            self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
 
     @property
     def _is_done(self) -> bool:
@@ -102,9 +110,6 @@ class MarkerWriting:
             result.error_code = error.code
             return
         if wait is not None:
-            if self._disconnected:
-                self._log.stop_waiting(tp, wait)
-                return
             self._waiting[wait] = tp
             wait.add_done_callback(partial(self._settled, result))
 
@@ -118,16 +123,29 @@ class MarkerWriting:
 
     def _finish(self) -> None:
         if self._is_done and self._pending is not None:
+            if self._timer is not None:
+                self._timer.cancel()
             self._pending.resolve(self._response())
 
 
 class TxnAdmin:
     """Shows transactions, and ends what hangs."""
 
-    def __init__(self, *, coordinators: TxnCoordinators, markers: MarkerLog, turns: Turns) -> None:
+    def __init__(
+        self,
+        *,
+        coordinators: TxnCoordinators,
+        markers: MarkerLog,
+        turns: Turns,
+        timers: Timers,
+        timeout_ms: Callable[[], int],
+    ) -> None:
+        """`timeout_ms` is how long a request for markers waits for them to be committed."""
         self._turns = turns
         self._coordinators = coordinators
         self._markers = markers
+        self._timers = timers
+        self._timeout_ms = timeout_ms
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -139,7 +157,7 @@ class TxnAdmin:
     # Markers
 
     def write_markers(self, context: RequestContext, request: markers_api.Request) -> Any:
-        return MarkerWriting(self._markers, request).begin()
+        return MarkerWriting(self._markers, request, timers=self._timers, timeout_ms=self._timeout_ms()).begin()
 
     # Showing
 

@@ -108,5 +108,11 @@ def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             internal=parts.internal_topics,
             producer_ids=parts.producer_ids,
         ),
-        TxnAdmin(coordinators=transactions, markers=parts.markers, turns=parts.turns),
+        TxnAdmin(
+            coordinators=transactions,
+            markers=parts.markers,
+            turns=parts.turns,
+            timers=parts.timers,
+            timeout_ms=lambda: parts.ground.settings().request_timeout_ms,
+        ),
     )

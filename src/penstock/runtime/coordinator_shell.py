@@ -172,8 +172,18 @@ class Coordinator(ABC, Generic[S]):
         return self._shard
 
     def committed(self) -> "Future[None] | None":
-        """None when nothing that was decided here can be undone; else what completes then, or see `stop_waiting`."""
-        return self._host.committed(self._end)
+        """None when nothing that was decided here can be undone; else what completes then, or see `stop_waiting`.
+
+        It fails with RequestTimedOut when that takes longer than a request may wait for what it wrote.
+        """
+        wait = self._host.committed(self._end)
+        if wait is not None:
+            waiting = wait
+            timer = self._timers.after_ms(
+                self._write_timeout_ms(), lambda: self._host.stop_waiting(waiting, RequestTimedOut())
+            )
+            wait.add_done_callback(lambda _: timer.cancel())
+        return wait
 
     def stop_waiting(self, wait: "Future[None]") -> None:
         """Cancel what `committed` gave: nobody waits for it any more."""

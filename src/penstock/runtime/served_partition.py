@@ -152,11 +152,14 @@ class ServedPartition:
             raise self.gone
         return self._awaiting_disk.wait(end)
 
-    def stop_waiting(self, wait: "Future[None]") -> None:
-        """Cancel what `committed` or `durable` gave: whoever asked has timed out or is gone."""
+    def stop_waiting(self, wait: "Future[None]", reason: BrokerError | None = None) -> None:
+        """Cancel what `committed` or `durable` gave, or fail it for a reason: the request timed out or is abandoned."""
         self._awaiting_commit.forget(wait)
         self._awaiting_disk.forget(wait)
-        wait.cancel()
+        if reason is None:
+            wait.cancel()
+        elif not wait.done():
+            wait.set_exception(reason)
 
     def begin_flush(self) -> FlushJob | None:
         return None if self.gone is not None else self.log.begin_flush()

@@ -63,7 +63,7 @@ class MarkerLog:
             shard.decided(producer_id, commit=commit, end=appended.end)
         return host.committed(appended.end)
 
-    def stop_waiting(self, tp: TopicPartition, wait: "Future[None]") -> None:
-        """Cancel what `write` gave; the marker stands."""
+    def stop_waiting(self, tp: TopicPartition, wait: "Future[None]", reason: BrokerError) -> None:
+        """Fail what `write` gave for a reason; the marker stands."""
         with suppress(BrokerError):
-            self._hosts.get(tp.topic, tp.partition).stop_waiting(wait)
+            self._hosts.get(tp.topic, tp.partition).stop_waiting(wait, reason)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 
 from penstock.api.admin_log import (
     HIDDEN,
+    AdminLog,
     configs_replaced,
     groups_deleted,
     markers_written,
@@ -18,7 +20,9 @@ from penstock.api.admin_log import (
     shown_value,
 )
 from penstock.api.group_offsets import CommitAnswer
+from penstock.api.registry import Api
 from penstock.config.broker import BROKER_KEYS
+from penstock.net.reply import Pending
 from penstock.wire.api import (
     alter_configs,
     alter_replica_log_dirs,
@@ -119,3 +123,30 @@ def test_settings_that_were_replaced_are_logged_whole() -> None:
 @pytest.mark.parametrize("name", sorted(BROKER_KEYS))
 def test_the_value_of_a_sensitive_setting_is_hidden(name: str) -> None:
     assert shown_value(name, "v") == (HIDDEN if BROKER_KEYS[name].sensitive else "v")
+
+
+class LeaveContext:
+    """Who leaves a group."""
+
+    user = client_id = "c"
+
+    class connection:
+        peer = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize("fault", ["of the handler", "of the line"])
+def test_a_bug_behind_a_logged_request_reaches_the_connection_that_waits(fault: str) -> None:
+    inner = Pending()
+    admin = AdminLog(structlog.get_logger(), is_managed=lambda _: False)
+    api = admin.logged(Api(key=13, versions=range(6), handle=lambda context, request: inner))
+    failures: list[Exception] = []
+    context: Any = LeaveContext()
+
+    waiting = api.handle(context, leave_group.Request(group_id="g"))
+    waiting.deliver_to(lambda response: None, failed=failures.append)
+    if fault == "of the handler":
+        inner.fail(RuntimeError("a bug"))
+    else:
+        inner.resolve("no response that has members")
+
+    assert len(failures) == 1

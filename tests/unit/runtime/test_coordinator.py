@@ -19,6 +19,7 @@ from tests.unit.runtime.group_rig import (
 )
 from tests.unit.runtime.rig import Rig, everything, topic
 
+from penstock.api.group_asking import when_committed
 from penstock.core.group.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
 from penstock.core.group.consumer_membership import HURRY_MS
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
@@ -244,6 +245,34 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
         assert (len(host._awaiting_commit), groups.of().waiting) == (0, 0)
         groups.rig.flush()
         assert groups.offsets("g7") == {("orders", 0): 7}
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+@pytest.mark.parametrize("disk_is_back", [False, True])
+def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_back: bool) -> None:
+    async def act(groups: Groups) -> None:
+        groups.ask(commit(7))
+        await asyncio.sleep(0)
+        groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms + 100)
+        told: list[object] = []
+
+        reading = when_committed([groups.of()], "read", lambda error: error)
+        reading.deliver_to(told.append)
+        await asyncio.sleep(0)
+        assert told == []
+        if disk_is_back:
+            groups.rig.flush()
+        else:
+            groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms + 100)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+        assert [type(answer) for answer in told] == [str if disk_is_back else CoordinatorNotAvailable]
+        assert len(groups.rig.host(OFFSETS)._awaiting_commit) == 0
+        timers = len(groups.rig.timers)
+        when_committed([groups.of()], "read", lambda error: error)
+        assert len(groups.rig.timers) - timers == (0 if disk_is_back else 1)
 
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 

@@ -19,6 +19,7 @@ from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
     ProducerFenced,
+    RequestTimedOut,
     TransactionAbortable,
     TransactionalIdNotFound,
     UnknownTopicOrPartition,
@@ -327,6 +328,43 @@ def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: py
     asyncio.run(act())
 
 
+def written_by_request(world: Transactions, *markers: markers_api.WritableTxnMarker) -> markers_api.Response | Pending:
+    request = markers_api.Request(markers=list(markers))
+    return MarkerWriting(
+        world.markers, request, timers=world.rig.timers, timeout_ms=world.rig.config.request_timeout_ms
+    ).begin()
+
+
+@pytest.mark.parametrize("disk_is_back", [False, True])
+def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_behind(*, disk_is_back: bool) -> None:
+    async def act() -> None:
+        world = Transactions()
+        orders = world.groups.image.topics["orders"]
+        world.groups.change(orders, replace(orders, configs={"flush": "group"}))
+        answers = list[markers_api.Response]()
+        asked = markers_api.WritableTxnMarker(
+            producer_id=PRODUCER_ID,
+            topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=[0])],
+        )
+        host = world.rig.host("orders")
+        timers_before = len(world.rig.timers)
+
+        answer = written_by_request(world, asked)
+        assert isinstance(answer, Pending)
+        answer.deliver_to(answers.append)
+        if disk_is_back:
+            world.rig.flush()
+        else:
+            world.rig.loop.pass_ms(world.rig.config.request_timeout_ms + 100)
+        await asyncio.sleep(0)
+
+        [response] = answers
+        assert response.markers[0].topics[0].partitions[0].error_code == (0 if disk_is_back else RequestTimedOut.code)
+        assert (len(host._awaiting_commit), len(world.rig.timers)) == (0, timers_before)
+
+    asyncio.run(act())
+
+
 def test_many_markers_of_one_request_leave_the_loop_room_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         monkeypatch.setattr("penstock.api.txn_admin.MARKERS_PER_TURN_MAX", 1)
@@ -337,7 +375,7 @@ def test_many_markers_of_one_request_leave_the_loop_room_between_them(monkeypatc
             topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=[0, 1, 9])],
         )
 
-        answer = MarkerWriting(world.markers, markers_api.Request(markers=[asked])).begin()
+        answer = written_by_request(world, asked)
 
         assert isinstance(answer, Pending)
         answer.deliver_to(answers.append)
