@@ -14,7 +14,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.cluster.live_config import LiveConfig
 from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_group, describe_topic
-from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
+from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step, node_id
 from penstock.core.controller.records import ALL_BROKERS, NO_CONFIGS
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
@@ -124,10 +124,9 @@ class Configs:
         self._check_this_broker(name, str(self._config.current.broker_id))
 
     def _check_this_broker(self, name: str, expected: str) -> None:
-        try:
-            broker_id = int(name)
-        except ValueError:
-            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+        broker_id = node_id(name)
+        if broker_id is None:
+            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
         if broker_id != self._config.current.broker_id:
             raise InvalidRequest(f"Unexpected broker id, expected {expected} but received {name}")
 

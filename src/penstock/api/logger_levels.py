@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.core.controller.configs import ConfigChange, SettingStep, Step, check_steps
+from penstock.core.controller.configs import ConfigChange, SettingStep, Step, check_steps, node_id
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest
 from penstock.observe.log import LEVEL_NUMBERS, ROOT, Levels
 from penstock.wire.api.describe_configs import DescribeConfigsResourceResult
@@ -56,10 +56,9 @@ class LoggerLevels:
                 self._levels.set(step.name, step.value)
 
     def _check_node(self, name: str) -> None:
-        try:
-            node = int(name)
-        except ValueError:
-            raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+        node = node_id(name)
+        if node is None:
+            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
         if node != self._broker_id():
             raise InvalidRequest(f"Unexpected node id. Expected {self._broker_id()}, but received {name}")
 

@@ -9,12 +9,20 @@ before the default of its kind. Clients matched by a user's quota share it; by a
 
 import math
 from collections.abc import Iterable, Mapping
+from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 QuotaKind = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage"]
 KINDS: tuple[QuotaKind, ...] = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 
-DEFAULT = "<default>"
+
+class Default(Enum):
+    """No name: a user or a client may be called anything, `<default>` too."""
+
+    DEFAULT = auto()
+
+
+DEFAULT = Default.DEFAULT
 """Stands for every user or client id without a quota of its own."""
 
 IDLE_MS_MAX = 3_600_000
@@ -38,8 +46,8 @@ def is_valid_limit(limit: object) -> bool:
 class QuotaEntity(NamedTuple):
     """Whom a quota is for; None leaves that side open. (None, "billing") is a client id's quota whoever the user is."""
 
-    user: str | None
-    client_id: str | None
+    user: str | Default | None
+    client_id: str | Default | None
 
 
 class UsageRate:
@@ -208,7 +216,7 @@ class ClientQuotas:
         Limits of addresses are not these: they bound connections. Returns the limits that no quota can have and that
         are ignored: the controller refuses them, but a store may hold what another program or version wrote.
         """
-        named = {kind: DEFAULT if name is None else name for kind, name in entity}
+        named: dict[str, str | Default] = {kind: DEFAULT if name is None else name for kind, name in entity}
         ignored: dict[QuotaKind, float] = {}
         if named.keys() <= {"user", "client-id"}:
             for kind in KINDS:

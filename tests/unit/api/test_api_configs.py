@@ -329,3 +329,39 @@ def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path, wanted: Any, er
         assert words in answer.error_message
 
     in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_several_changes_of_one_entity_are_made_in_their_order(tmp_path: Path, *, there: bool) -> None:
+    async def act(world: World) -> None:
+        if there:
+            await world.ask(ALTER_QUOTAS, quota(CLIENT_A, ("producer_byte_rate", 1.0)))
+        removed = quota(CLIENT_A, ("producer_byte_rate", None))
+        first = quota(CLIENT_A, ("producer_byte_rate", 2.0), ("consumer_byte_rate", 3.0))
+        last = quota(CLIENT_A, ("producer_byte_rate", 4.0))
+        request = alter_client_quotas.Request(entries=[*removed.entries, *first.entries, *last.entries])
+
+        answer = await world.ask(ALTER_QUOTAS, request)
+
+        assert [entry.error_code for entry in answer.entries] == [0, 0, 0]
+        assert world.catalog.image.quotas[CLIENT_A] == {"producer_byte_rate": 4.0, "consumer_byte_rate": 3.0}
+
+    in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize("name", ["--1", "+-1", "\u00b2", " 1", "1\n", "1_0", "1e0", "9" * 6000, "0x1"])
+@pytest.mark.parametrize("kind", [BROKER, LOGGER])
+def test_a_name_that_is_no_broker_id_is_refused_in_words(tmp_path: Path, kind: int, name: str) -> None:
+    async def act(world: World) -> None:
+        change = ("root", Step.SET, "INFO") if kind == LOGGER else ("log.cleaner.threads", Step.SET, "2")
+        changed = await world.ask(INCREMENTAL, step(kind, name, change))
+        described = await world.ask(DESCRIBE_CONFIGS, describe(kind, name))
+
+        assert [(answer.error_code, answer.error_message) for answer in changed.responses] == [
+            (InvalidRequest.code, f"Node id must be an integer, but it is: {name}")
+        ]
+        assert [(answer.error_code, answer.error_message) for answer in described.results] == [
+            (InvalidRequest.code, f"Broker id must be an integer, but it is: {name}")
+        ]
+
+    in_world(tmp_path, act)

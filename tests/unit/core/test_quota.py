@@ -191,3 +191,15 @@ def test_a_stored_limit_that_no_quota_can_have_is_ignored_and_told(limit: Any) -
     assert list(ignored) == ["producer_byte_rate"]
     assert quotas.produce.limit("", "app") is None
     assert quotas.request.limit("", "app") == 50.0
+
+
+def test_a_client_called_default_has_a_quota_of_its_own() -> None:
+    quotas = ClientQuotas(11, 1000)
+    quotas.follow([("client-id", None)], {"producer_byte_rate": 10.0})
+
+    quotas.follow([("client-id", "<default>")], {"producer_byte_rate": 20.0})
+
+    assert quotas.produce.limit("", "<default>") == 20
+    assert quotas.produce.limit("", "another") == 10
+    quotas.follow([("client-id", "<default>")], {})
+    assert quotas.produce.limit("", "<default>") == 10

@@ -1,5 +1,6 @@
 """Deciding about settings that change while the cluster runs: of topics, of brokers, of groups."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ from penstock.model.generated_errors import InvalidConfig, InvalidRequest, Unkno
 from penstock.model.topic import check_topic_name
 
 CLIENT_METRICS_NAMES = frozenset({"metrics", "interval.ms", "match"})
+NODE_ID = re.compile(r"[+-]?\d+")
+NODE_ID_DIGITS_MAX = 64
+"""A broker id with more digits is none; Python refuses to read one of thousands."""
 
 
 class ResourceType(IntEnum):
@@ -183,13 +187,22 @@ def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, t
     return Set(path, pack(after)) if there else Create(path, pack(after))
 
 
+def node_id(name: str) -> int | None:
+    """The broker id that a resource's name is, read as Java reads an int: without spaces or underscores; else None."""
+    if len(name) > NODE_ID_DIGITS_MAX or not NODE_ID.fullmatch(name):
+        return None
+    found = int(name)
+    return found if -(2**31) <= found < 2**31 else None
+
+
 def broker_of(name: str, config: BrokerConfig) -> str:
     """The broker whose settings these are; an empty name is all of them."""
     if not name:
         return ALL_BROKERS
-    if not name.lstrip("+-").isdigit():
+    named = node_id(name)
+    if named is None:
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-    if int(name) != config.broker_id:
+    if named != config.broker_id:
         raise InvalidRequest(f"Unexpected broker id, expected {config.broker_id}, but received {name}")
     return str(config.broker_id)
 

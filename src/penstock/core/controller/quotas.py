@@ -37,21 +37,26 @@ class QuotaChange:
 
 
 def plan_quota_changes(image: MetadataImage, changes: Sequence[QuotaChange]) -> Plan[Mapping[str, float]]:
-    """Do every change that can be done; the outcome of one is all quotas of its entity thereafter."""
-    operations: list[Operation] = []
+    """Do every change that can be done; the outcome of one is all quotas of its entity thereafter.
+
+    Several changes of one entity are done in their order, as in Kafka.
+    """
+    wanted: dict[QuotaEntity, Mapping[str, float]] = {}
     outcomes: list[Mapping[str, float] | BrokerError] = []
     for change in changes:
         try:
             entity = checked_entity(change.entity)
-            after = changed_limits(image.quotas.get(entity, {}), change, entity)
+            before = wanted[entity] if entity in wanted else image.quotas.get(entity, {})
+            after = changed_limits(before, change, entity)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        operation = write(image, entity, after)
-        if operation is not None:
-            operations.append(operation)
+        wanted[entity] = after
         outcomes.append(after)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    operations = (write(image, entity, after) for entity, after in wanted.items())
+    return Plan(
+        operations=tuple(operation for operation in operations if operation is not None), outcomes=tuple(outcomes)
+    )
 
 
 def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
