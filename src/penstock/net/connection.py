@@ -251,9 +251,9 @@ class Connection:
         self._start, self._end = 0, end - start
 
     def memory_granted(self) -> None:
-        self._charged += self._starved_for
-        self._starved_for = 0
         try:
+            self._charged += self._starved_for
+            self._starved_for = 0
             self._resume()
         except Exception as error:
             self.fail(error)
@@ -392,7 +392,7 @@ class Connection:
                 if isinstance(made, list):
                     self._fill(slot, made)
                 else:
-                    self._spawn(self._fill_later(slot, made))
+                    self._start_task(self._fill_later(slot, made), made)
             except CloseConnection as reason:
                 self.close(str(reason))
             except Exception as error:
@@ -415,6 +415,9 @@ class Connection:
             self.close(str(reason))
         except Exception as error:
             self.fail(error)
+        except BaseException:
+            self.close("a request was cancelled")
+            raise
 
     def _drain_slots(self) -> None:
         """Answers that are ready leave, up to the first that is not."""
@@ -451,11 +454,14 @@ class Connection:
 
     def _start_holding(self, work: FrameLater) -> None:
         self._held = True
-        holding = self._hold(work)
+        self._start_task(self._hold(work), work)
+
+    def _start_task(self, task: Coroutine[Any, Any, None], work: FrameLater) -> None:
+        """Start a task that awaits `work`; a listener that is stopping starts none."""
         try:
-            self._spawn(holding)
+            self._spawn(task)
         except Exception:
-            holding.close()
+            task.close()
             work.close()
             raise
 

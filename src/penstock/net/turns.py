@@ -39,11 +39,15 @@ class Turns:
     def _run(self) -> None:
         queue = self._queue
         end_s = self._monotonic() + TURN_S
-        # Those that come back wait for the next turn: `add` must find them a queue that is being served.
-        for _ in range(len(queue)):
-            queue[0].take_turn()
-            queue.popleft()
-            if self._monotonic() >= end_s:
-                break
-        if queue:
-            self._call_soon(self._run)
+        try:
+            # Those that come back wait for the next turn: `add` must find them a queue that is being served.
+            for _ in range(len(queue)):
+                try:
+                    queue[0].take_turn()
+                finally:
+                    queue.popleft()
+                if self._monotonic() >= end_s:
+                    break
+        finally:
+            if queue:
+                self._call_soon(self._run)

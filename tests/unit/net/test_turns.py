@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.net.turns import TURN_S, Turns
 
 
@@ -69,3 +71,22 @@ def test_a_turn_ends_when_its_time_is_used() -> None:
         taken.clear()
         loop.turn()
         assert "".join(taken) == expected
+
+
+def test_one_that_fails_does_not_end_the_turns_of_the_others() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now_s)
+    taken: list[str] = []
+
+    class Failing:
+        def take_turn(self) -> None:
+            raise RuntimeError("a bug")
+
+    turns.add(Failing())
+    Waiter("a", 1, 0.0, turns, loop, taken)
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        loop.turn()
+    loop.turn()
+
+    assert taken == ["a"]
