@@ -11,7 +11,7 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import Logger
 from penstock.storage import marks, partition_metadata, set_aside, summary
 from penstock.storage.checkpoint import CheckpointDamaged, CheckpointFiles
-from penstock.storage.directories import CLUSTER_ID, LogDirectory, StartRefused, said
+from penstock.storage.directories import CLUSTER_ID, SCARCE_ERRORS, LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
 from penstock.storage.flush import run_flush
@@ -171,12 +171,17 @@ class LogStore:
             if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
                 directory.mark_recovered()
         except OSError as error:
+            if error.errno in SCARCE_ERRORS:
+                raise StartRefused(
+                    f"{directory.path}: {said(error)} while opening it. The disk is not at fault: give the broker more "
+                    "file descriptors (ulimit -n, LimitNOFILE) or memory, or set num.recovery.threads.per.data.dir=1."
+                ) from error
             directory.go_offline(f"{said(error)} while opening it")
             return
-        except KafkaStorageError:
-            # The failure of a log has taken the directory offline already; any other is passed on.
+        except KafkaStorageError as error:
+            # The failure of a log has taken the directory offline already; any other leaves it unknown what is there.
             if directory.offline is None:
-                raise
+                raise StartRefused(str(error)) from error
             return
         for log in logs:
             self._logs[log.tp] = self._settle(log, self._logs.get(log.tp))

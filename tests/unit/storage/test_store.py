@@ -242,6 +242,19 @@ def test_a_directory_that_cannot_be_opened_leaves_the_others(tmp_path):
     assert store.create(A, ID, Settings()).directory.path == "/good"
 
 
+@pytest.mark.parametrize("path", [".lock", ".log"])
+def test_a_start_without_descriptors_is_refused_and_succeeds_with_them(path: str):
+    disk = MemDisk()
+    filled(disk).close(clean=False)
+    disk.fail("open", path, errno.EMFILE, times=1)
+
+    with pytest.raises(StartRefused, match="The disk is not at fault"):
+        store_on(disk)
+
+    disk.kill()
+    assert {log.tp for log in store_on(disk)} == {A, B}
+
+
 def test_of_two_copies_of_a_log_the_longer_is_used_and_the_other_set_aside():
     disk = MemDisk()
     filled(disk, "/one").close()
