@@ -293,8 +293,10 @@ def tracing(on_line: Callable[[Line, FrameType], None]) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _sweep_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _sweep_often_and_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "SWEEP_S", 0.001)
+    # Small enough that a life needs several shares.
+    monkeypatch.setattr(connection_module, "SHARE_REQUESTS", 2)
 
 
 def lines_of_a_life() -> list[Line]:
@@ -345,6 +347,7 @@ def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() ->
 
     functions = {name for _, name, _ in failed}
     assert {"_on_readable", "_on_writable", "_hold", "deliver", "_unmute", "overdue", "_frame", "_admit"} <= functions
+    assert {"take_turn", "_room_for_large", "_keep_memory"} <= functions
 
 
 def test_closing_goes_on_where_a_step_of_it_fails() -> None:
