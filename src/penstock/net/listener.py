@@ -131,6 +131,8 @@ class Listener:
                     self._accepted_this_second = 0
                     self._sweep()
         finally:
+            # A connection that closes lets a listener that is out of descriptors accept again: not this one any more.
+            self._paused = None
             loop.remove_reader(sock.fileno())
             sock.close()
             for connection in tuple(self.open_connections):

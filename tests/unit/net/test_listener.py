@@ -169,3 +169,28 @@ def test_without_descriptors_nothing_is_accepted_until_a_connection_closes() -> 
                 client.close()
 
     asyncio.run(scenario())
+
+
+def test_a_stop_while_no_connection_can_be_accepted_closes_every_connection() -> None:
+    async def scenario() -> list[str]:
+        loop = asyncio.get_running_loop()
+        events: list[str] = []
+        clients = [socket.socket() for _ in range(3)]
+        try:
+            async with listening(ListenerLimits(), events) as listener:
+                with descriptors_left(2):
+                    for client in clients:
+                        client.setblocking(False)
+                        await loop.sock_connect(client, ("127.0.0.1", listener.port))
+                        await loop.sock_sendall(client, b"\0\0\0\x02hi")
+                    for client in clients[:2]:
+                        assert await asyncio.wait_for(loop.sock_recv(client, 6), PATIENCE_S) == b"\0\0\0\x02hi"
+                    for _ in range(1_000):
+                        await asyncio.sleep(0)
+            assert listener.traffic() == (12, 12), "the bytes of every closed connection are counted"
+        finally:
+            for client in clients:
+                client.close()
+        return events
+
+    assert asyncio.run(scenario()) == ["accept_failed", "connection_closed", "connection_closed"]
