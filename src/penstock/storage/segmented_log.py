@@ -119,8 +119,9 @@ class SegmentedLog:
         """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
         self.segments: list[Segment] = []
         self.opened = False
-        self.entry_synced = True
-        """Whether its directory's name is on the disk, whatever happens to the power."""
+        self.entry_synced = stop is Stop.CLEAN
+        """Whether its directory's name is on the disk, whatever happens to the power: a killed broker may have made it
+        without a flush."""
         self.made = True
         """Whether its directory exists; a new log's does not until there is something to write."""
         self.head: Head | None = None
@@ -287,6 +288,9 @@ class SegmentedLog:
 
     def _take(self, loaded: Loaded) -> None:
         self.segments = loaded.segments
+        if not self.segments:
+            # Nothing was ever flushed here.
+            self.entry_synced = False
         self.log_start = loaded.log_start
         self.log_end = loaded.log_end
         self.recovery_point = min(self.recovery_point, loaded.log_end)

@@ -87,8 +87,8 @@ def put(log: Log, batch: bytearray, epoch: int = 0) -> int:
     return log.append(memoryview(batch), parse_batch_header(batch), epoch)
 
 
-def directory_of(disk: Disk, files_max: int = 100) -> LogDirectory:
-    return LogDirectory(HOME, disk, OpenFiles(files_max))
+def directory_of(disk: Disk, files_max: int = 100, *, home: str = HOME) -> LogDirectory:
+    return LogDirectory(home, disk, OpenFiles(files_max))
 
 
 def log_on(
@@ -109,7 +109,7 @@ def log_on(
         TP,
         TOPIC_ID_ZERO,
         settings or Settings(),
-        directory or directory_of(disk),
+        directory or directory_of(disk, home=path.rpartition("/")[0]),
         path,
         clock=clock or ManualClock(),
         chance=Seeded(),

@@ -101,6 +101,27 @@ def test_a_new_log_that_was_flushed_survives_a_power_cut():
         assert (log.topic_id, log.log_end, log.epochs.entries()) == (ID, 3, [(0, 0)])
 
 
+@pytest.mark.parametrize("appended", [False, True])
+def test_a_log_of_a_killed_broker_that_the_next_one_flushed_survives_a_power_cut(appended):
+    for seed in range(20):
+        disk = MemDisk()
+        filled(disk)
+        disk.kill()
+        store = store_on(disk)
+        log = store.get(A)
+        if appended:
+            put(log, batch_of(b"a 3"), epoch=1)
+        log.flush()
+        store.checkpoint()
+        disk.crash(Seeded(seed))
+
+        log = store_on(disk).get(A)
+
+        assert log is not None
+        epochs = [(0, 0), (1, 3)] if appended else [(0, 0)]
+        assert (log.topic_id, log.log_end, log.epochs.entries()) == (ID, 4 if appended else 3, epochs)
+
+
 def test_a_stop_is_unclean_from_the_first_moment_after_a_start():
     disk = MemDisk()
     filled(disk).close()
