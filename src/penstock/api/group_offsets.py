@@ -89,6 +89,11 @@ class GroupOffsets:
                 error = UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
                 unknown.append((name, topic_id, [(partition[0], error) for partition in partitions]))
                 continue
+            if len(entries) + len(partitions) > OFFSETS_AT_ONCE_MAX:
+                try:
+                    self._coordinators.of(request.group).check_commit(len(entries) + len(partitions))
+                except BrokerError as error:
+                    return refused_commit(request, error)
             count, known_name, known_id = len(known.partitions), known.name, known.topic_id
             results: list[tuple[int, int]] = []
             missing: list[tuple[int, int]] = []
@@ -270,6 +275,16 @@ class GroupOffsets:
             return ask(self._coordinators.of(request.group_id), command, answer)
         except BrokerError as error:
             return answer(error)
+
+
+def refused_commit(request: CommitRequest, error: BrokerError) -> CommitAnswer:
+    """Why nothing of a large commit was written."""
+    return CommitAnswer(
+        [
+            (name, topic_id, [(partition[0], error.code) for partition in partitions])
+            for name, topic_id, partitions in request.topics
+        ]
+    )
 
 
 def fail(taken: list[AnsweredTopic], failures: Mapping[int, Failure]) -> None:

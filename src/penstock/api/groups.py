@@ -50,6 +50,9 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, and both of configs: all there is where nobody is checked."""
 
 OPERATIONS_UNSAID = -(2**31)
+DELETED_AT_ONCE_MAX = 50
+"""Groups that a coordinator deletes in one step; a request for more asks it several times."""
+
 DEAD = "Dead"
 REBALANCE_TIMEOUT_FROM = 1
 MEMBERS_FROM = 3
@@ -193,7 +196,7 @@ class Groups:
             lambda error: list_api.Response(error_code=error.code),
         )
 
-    def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
+    async def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
         codes: dict[str, int] = {}
         places: dict[GroupCoordinator, list[str]] = {}
         for name in dict.fromkeys(request.groups_names):
@@ -202,15 +205,25 @@ class Groups:
                 places.setdefault(self._coordinators.of(name), []).append(name)
             except BrokerError as error:
                 codes[name] = error.code
+            if self._turns.spent():
+                await self._turns.pause()
+        parts = [
+            (coordinator, names[first : first + DELETED_AT_ONCE_MAX])
+            for coordinator, names in places.items()
+            for first in range(0, len(names), DELETED_AT_ONCE_MAX)
+        ]
         gathering = Gathering(
-            len(places),
+            len(parts),
             lambda: delete_api.Response(
-                results=[
-                    delete_api.DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()
-                ]
+                results=each(
+                    list(codes.items()),
+                    lambda one: delete_api.DeletableGroupResult(group_id=one[0], error_code=one[1]),
+                )
             ),
         )
-        for coordinator, names in places.items():
+        for coordinator, names in parts:
+            if self._turns.spent():
+                await self._turns.pause()
 
             def taken(reply: Reply | BrokerError, names: list[str] = names) -> None:
                 for name in names:

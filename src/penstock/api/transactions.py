@@ -279,6 +279,7 @@ class Transactions:
         try:
             group = self._groups.of(request.group_id)
             group.check()
+            group.check_commit(len(command.commit.entries))
             place = TopicPartition(GROUP_OFFSETS_TOPIC, group.partition)
         except BrokerError as error:
             return answer(error)

@@ -15,12 +15,16 @@ from penstock.core.group.events import ClassicGroupSaved, OffsetStaged, TxnOffse
 from penstock.core.group.shard import GroupShard
 from penstock.core.step import Event, JobDone, Step, Ticket
 from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.generated_errors import RecordListTooLarge
 from penstock.observe.log import Logger
-from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Phase, Sink
+from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
 from penstock.runtime.group_journal import encode_event
 from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.timers import Timers
 from penstock.wire.records import RecordBatchBuilder
+
+OFFSET_RECORD_BYTES_MIN = 40
+"""The record of an offset is longer than this, whatever its group and topic are called."""
 
 BATCH_BYTES_FULL = 512 * 1024
 """A batch of several steps takes no more steps from here on."""
@@ -63,6 +67,11 @@ class GroupCoordinator(Coordinator[GroupShard]):
         """Topics that changed while the shard was loading."""
 
     # Serving
+
+    def check_commit(self, count: int) -> None:
+        """Refuse a commit of so many offsets that no batch can hold them, before they are encoded."""
+        if count * OFFSET_RECORD_BYTES_MIN > self._host.config.max_message_bytes:
+            raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
 
     def submit(self, command: GroupCommand, sink: Sink) -> Ticket:
         """Decide on a command; `sink` gets its answer, before this returns or later. Raises where nobody is served."""

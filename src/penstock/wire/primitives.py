@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | memoryview
 M = TypeVar("M")
 
 ITEMS_MAX = 1 << 20
-"""Structs in one message: the densest frame cannot make more objects than this."""
+"""Structs and strings of arrays in one message: the densest frame cannot make more objects than this."""
 
 STRING_BYTES_MAX = 0x7FFF
 """Kafka refuses longer strings in both encodings."""
@@ -217,7 +217,7 @@ class Reader:
         return count
 
     def items(self, size_min: int, nullable: bool) -> int:
-        """The same for structs, whose number is bounded over the whole message; -1 for null."""
+        """The same for structs and strings, whose number is bounded over the whole message; -1 for null."""
         count = self.count(size_min, nullable)
         if count > 0:
             self.items_left -= count
@@ -248,11 +248,11 @@ class Reader:
         return items
 
     def strings_nullable(self) -> list[str] | None:
-        count = self.count(1, True)
+        count = self.items(1, True)
         return None if count < 0 else [self.string() for _ in range(count)]
 
     def strings(self) -> list[str]:
-        return [self.string() for _ in range(self.count(1, False))]
+        return [self.string() for _ in range(self.items(1, False))]
 
     def tagged(self) -> Iterator[tuple[int, int]]:
         """Each tagged field's number and end; who does not know the number sets ``pos`` to the end."""

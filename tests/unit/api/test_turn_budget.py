@@ -24,7 +24,7 @@ from penstock.api.registry import Registry
 from penstock.config.broker import BrokerConfig
 from penstock.config.describe import describe_broker
 from penstock.model.clock import SystemClock
-from penstock.model.generated_errors import GroupIdNotFound
+from penstock.model.generated_errors import GroupIdNotFound, UnknownServerError
 from penstock.model.turns import TURN_BUDGET_S
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
@@ -33,6 +33,7 @@ from penstock.wire.api import (
     consumer_group_describe,
     create_acls,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_configs,
@@ -47,6 +48,8 @@ from penstock.wire.api import (
     incremental_alter_configs,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
@@ -548,7 +551,81 @@ LARGE_CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("case", [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES], ids=repr)
+COMMITTED = 1_000
+
+LARGE_GROUP_CHANGES = [
+    Case(
+        8,
+        9,
+        lambda: offset_commit.Request(
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    name="t0",
+                    partitions=[
+                        offset_commit.OffsetCommitRequestPartition(partition_index=at, committed_offset=1)
+                        for at in range(COMMITTED)
+                    ],
+                )
+            ],
+        ),
+        lambda response: sum(not one.error_code for one in response.topics[0].partitions),
+        COMMITTED,
+        partitions=COMMITTED,
+        groups=True,
+    ),
+    Case(
+        8,
+        9,
+        lambda: offset_commit.Request(
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    name="t0",
+                    partitions=[offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+                    * 100_000,
+                )
+            ],
+        ),
+        lambda response: sum(one.error_code == UnknownServerError.code for one in response.topics[0].partitions),
+        100_000,
+        groups=True,
+    ),
+    Case(
+        42,
+        2,
+        lambda: delete_groups.Request(groups_names=[f"g{at}" for at in range(MANY)]),
+        lambda response: len(response.results),
+        MANY,
+        groups=True,
+    ),
+    Case(
+        47,
+        0,
+        lambda: offset_delete.Request(
+            group_id="g",
+            topics=[
+                offset_delete.OffsetDeleteRequestTopic(
+                    name="t0",
+                    partitions=[
+                        offset_delete.OffsetDeleteRequestPartition(partition_index=at) for at in range(COMMITTED)
+                    ],
+                )
+            ],
+        ),
+        lambda response: response.error_code,
+        69,
+        partitions=COMMITTED,
+        groups=True,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "case", [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES, *LARGE_GROUP_CHANGES], ids=repr
+)
 def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
     calls = Calls()
     # What is looked up once in the life of a broker does not count.
