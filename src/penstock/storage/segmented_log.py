@@ -25,6 +25,8 @@ from penstock.storage.time_index import TimeIndex
 from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.txn_notes import TxnNotes
 
+DAMAGE_ADVICE = "run 'penstock log verify' on it, restore it from a copy, and restart the broker"
+
 
 class Cleaning(Protocol):
     """A compaction under way, or a move to another directory."""
@@ -173,9 +175,21 @@ class SegmentedLog:
         self._check_complete()
         self._recover(self.high_watermark)
         if self.left is not None:
+            self._check_end(self.left.log_end)
             completeness.forget_note(self.directory.disk, self.path)
             self.left = None
         self.opened = True
+
+    def _check_end(self, log_end: int) -> None:
+        """Repair the log if it does not end where the last clean stop left it: a batch at its end has rotted since."""
+        if self.log_end != log_end:
+            self.log_end = log_end
+            self.opened = True
+            try:
+                self.repair()
+            except BaseException:
+                self.opened = False
+                raise
 
     @property
     def is_lost(self) -> bool:
@@ -251,12 +265,11 @@ class SegmentedLog:
         self.offline = None
         raise self._refusal(error) from error
 
-    def take_offline(self, reason: str) -> KafkaStorageError:
+    def take_offline(self, reason: str, advice: str = DAMAGE_ADVICE) -> KafkaStorageError:
         """Serve this log no more, and leave its directory alone; the error to raise, now and at every later use."""
         self.log_end = max(self.log_end, self.log_start)
         self.offline = KafkaStorageError(
-            f"The log of {self.tp} in {self.path} is offline: {reason}. Other partitions are served; run "
-            f"'penstock log verify' on it, restore it from a copy, and restart the broker."
+            f"The log of {self.tp} in {self.path} is offline: {reason}. Other partitions are served; {advice}."
         )
         return self.offline
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 from contextlib import suppress
 
 import pytest
@@ -159,3 +160,34 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
                 again.append(host, batch(b"next"))
             flips += 1
     assert flips > 800
+
+
+def test_no_rotten_byte_of_the_newest_segment_moves_the_log_end_after_a_clean_stop() -> None:
+    rig = Rig(topic(), INNOCENT)
+    rig.append(rig.host("innocent"), batch(b"innocent"))
+    for at in range(4):
+        rig.append(rig.host(), batch(b"%05d" % at))
+    disk = rig.stop()
+
+    for position in range(disk.stat(FIRST_LOG).size):
+        rotten = copy.deepcopy(disk)
+        rotten.flip(FIRST_LOG, position, 1 << (position % 8))
+        again = started(topic(), disk=rotten)
+        assert again.append(again.host(), batch(b"next")).base_offset == 4, f"byte {position}"
+
+
+@pytest.mark.parametrize(("operation", "error"), [("append", errno.ENOSPC), ("open", errno.EMFILE)])
+def test_a_log_that_cannot_be_recovered_for_lack_of_something_is_offline_until_the_next_start(
+    operation: str, error: int
+) -> None:
+    disk, _ = two_megabytes()
+    disk.fail(operation, FOLDER, error)
+
+    lacking = started(topic(), disk=disk)
+
+    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: it was not recovered: .*restart"):
+        lacking.host()
+    lacking.stop()
+    disk.faults.clear()
+    again = started(topic(), disk=disk)
+    assert len(everything(again.host())) == 300
