@@ -11,7 +11,7 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import Logger
 from penstock.storage import marks, partition_metadata, set_aside, summary
 from penstock.storage.checkpoint import CheckpointDamaged, CheckpointFiles
-from penstock.storage.directories import CLUSTER_ID, SCARCE_ERRORS, LogDirectory, StartRefused, said
+from penstock.storage.directories import CLUSTER_ID, FULL_ERRORS, SCARCE_ERRORS, LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
 from penstock.storage.flush import run_flush
@@ -200,7 +200,11 @@ class LogStore:
                 log.flush()
         except KafkaStorageError as error:
             if log.offline is None:
-                raise
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in FULL_ERRORS:
+                    raise
+                # The disk is too full to save what recovery found; the other logs may need no room.
+                reason = f"it was not recovered: {said(error.__cause__)}"
+                error = log.take_offline(reason, "free space, for example by deleting topics, and restart the broker")
             self._log.error("partition_offline", partition=str(log.tp), path=log.path, reason=str(error))
 
     def _settle(self, log: Log, other: Log | None) -> Log:
