@@ -6,6 +6,7 @@ another name for the operator, the batches of it that hold together stay in the 
 """
 
 import contextlib
+from typing import NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -29,9 +30,7 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max:
     A crash in between leaves either the damaged file or the mended one, and the quarantined copy in both cases.
     """
     log = f"{directory}/{offset_name(base, LOG)}"
-    # Set aside before, by a start that did not get further, or for earlier damage: that is never overwritten.
-    with contextlib.suppress(FileExistsError):
-        disk.link(log, log + QUARANTINED)
+    keep(disk, log)
     size = disk.stat(log).size
     unlink_if_there(disk, log + CLEANED)
     target = disk.open(log + CLEANED, create=True)
@@ -43,22 +42,68 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max:
     return size - kept
 
 
+def keep(disk: Disk, log: str) -> None:
+    """Give a segment's file a second name, which outlives the first."""
+    # Set aside before, by a start that did not get further, or for earlier damage: that is never overwritten.
+    with contextlib.suppress(FileExistsError):
+        disk.link(log, log + QUARANTINED)
+
+
 def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int, gap_max: int) -> int:
-    """Copy every batch that holds together, in order; bytes copied."""
+    """Copy every batch that holds together, in order; bytes copied.
+
+    Where offsets may be missing, one that rot has raised passes for a gap, until a sound batch follows that goes back:
+    then the batch before it is left out, and the others stay.
+    """
     position = copied = 0
+    last: Copied | None = None
+    walk_from = offset_min
     while position < size:
         try:
-            for batch in walk(source, position, size, offset_min=offset_min, bodies=True, gap_max=gap_max):
+            for batch in walk(source, position, size, offset_min=walk_from, bodies=True, gap_max=gap_max):
+                header = batch.header
+                if header.next_offset > offset_limit and header.base_offset > offset_min:
+                    raise BadBatch(batch.position, offset_min, f"it reaches {header.next_offset}")
                 write_whole(target, batch.data)
                 copied += len(batch.data)
+                last = Copied(header.base_offset, len(batch.data), offset_min)
                 position = batch.position + len(batch.data)
-                offset_min = batch.header.next_offset
+                walk_from = offset_min = header.next_offset
         except BadBatch:
+            if gap_max and last is not None and last.is_refuted_by(sound_base(source, position, size)):
+                copied -= last.size
+                target.truncate(copied)
+                walk_from = offset_min = last.offset_min
+                last = None
+                continue
             found = next_sound(source, position + 1, size, offset_min, offset_limit)
             if found is None:
                 break
-            position, offset_min = found
+            position, walk_from = found
     return copied
+
+
+class Copied(NamedTuple):
+    """The batch that was copied last."""
+
+    base: int
+    size: int
+    offset_min: int
+    """Where it would have begun without a gap."""
+
+    def is_refuted_by(self, base: int | None) -> bool:
+        """Whether a sound batch behind it begins in the gap that this one claims."""
+        return base is not None and self.offset_min <= base <= self.base and self.base > self.offset_min
+
+
+def sound_base(file: DiskFile, position: int, end: int) -> int | None:
+    """The base offset of the batch at a position, if that holds together."""
+    data = file.pread(HEADER_BYTES, position)
+    if len(data) < HEADER_BYTES:
+        return None
+    header = BatchHeader._make(HEADER.unpack(data))
+    whole = header.magic == MAGIC and LENGTH_MIN <= header.length <= end - position - PREFIX_BYTES
+    return header.base_offset if whole and checksum_holds(file, position, header) else None
 
 
 def write_whole(target: DiskFile, data: memoryview) -> None:

@@ -8,6 +8,7 @@ cut at the first that does not hold together, unless what would be cut was commi
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from penstock.storage import producer_snapshot, quarantine
 from penstock.storage.checkpoint import CheckpointDamaged
@@ -205,8 +206,7 @@ class Recovery:
         end = bases[0] if bases else 0
         for at, base in enumerate(bases):
             if base < end:
-                self._tell("overlap_removed", base, f"its predecessor reaches {end}")
-                remove_segment(self.disk, self.path, base)
+                self._set_overlap_aside(base, end)
                 continue
             following = bases[at + 1] if at + 1 < len(bases) else None
             checked = stop is not Stop.CLEAN and (following is None or following > recovery_point)
@@ -219,7 +219,9 @@ class Recovery:
                 continue
             if scan.bad is None and following is not None and following - scan.next_offset > self.gap_max:
                 scan.bad = BadBatch(scan.size, scan.next_offset, f"the next segment begins at {following}")
-            if scan.bad is not None and (scan.next_offset < self.high_watermark or self._is_rot(scan, stop, following)):
+            if scan.bad is not None and (
+                self._damaged_from(scan) < self.high_watermark or self._is_rot(scan, stop, following)
+            ):
                 scan = self._set_aside(scan, following)
             end = scan.next_offset
             self.epochs_met += scan.epochs
@@ -240,6 +242,7 @@ class Recovery:
         stat = self.disk.stat(path)
         index_path = f"{self.path}/{offset_name(base, OFFSET_INDEX)}"
         whole = stop is Stop.MACHINE_CRASH
+        walked = partial(SegmentScan.run, interval=self.interval, gap_max=self.gap_max, offset_end=following)
         if following is not None and not whole and self.disk.exists(index_path):
             return None, stat
         file = self.disk.open_read(path)
@@ -253,7 +256,7 @@ class Recovery:
             last_offset = times.offsets[-1] if len(times) else -1
             if offsets.is_sound() and times.is_sound() and scan.resume(file, stat.size - margin, offsets, times):
                 start = scan.size
-                scan.run(file, stat.size, self.interval, verify=stop is not Stop.CLEAN, gap_max=self.gap_max)
+                walked(scan, file, stat.size, verify=stop is not Stop.CLEAN)
                 if scan.bad is None or scan.size > start:
                     # What a crash left out of the indexes is saved now: without it every later search is longer.
                     right = last_position < stat.size and base + last_offset < scan.next_offset and scan.bad is None
@@ -262,7 +265,7 @@ class Recovery:
                     scan.indexed = right and (needless or (complete and self.disk.exists(index_path)))
                     return scan, stat
             scan = SegmentScan(base)
-        scan.run(file, stat.size, self.interval, verify=True, gap_max=self.gap_max)
+        walked(scan, file, stat.size, verify=True)
         return scan, stat
 
     def _describe(self, scan: SegmentScan, stat: FileStat) -> Segment:
@@ -283,7 +286,20 @@ class Recovery:
             return True
         path = f"{self.path}/{offset_name(scan.base, LOG)}"
         file, limit = self.disk.open_read(path), scan.base + RELATIVE_OFFSETS
-        return quarantine.next_sound(file, scan.size + 1, file.size(), scan.next_offset, limit) is not None
+        start = scan.size if self.gap_max else scan.size + 1
+        return quarantine.next_sound(file, start, file.size(), self._damaged_from(scan), limit) is not None
+
+    def _damaged_from(self, scan: SegmentScan) -> int:
+        """Where damage may begin: a raised base offset passes for a gap, and the batch behind it looks damaged."""
+        return scan.floor if self.gap_max else scan.next_offset
+
+    def _set_overlap_aside(self, base: int, end: int) -> None:
+        """Keep a segment that its predecessor covers for the operator: nothing that crashes here leaves one."""
+        log = f"{self.path}/{offset_name(base, LOG)}"
+        quarantine.keep(self.disk, log)
+        detail = f"its predecessor reaches {end}; the file is kept as {offset_name(base, LOG)}{QUARANTINED}"
+        self._tell("overlap_set_aside", base, detail, serious=True)
+        remove_segment(self.disk, self.path, base)
 
     def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
         """Keep damage among committed records for the operator, and scan what is sound of the segment."""

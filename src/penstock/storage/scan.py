@@ -19,6 +19,7 @@ class SegmentScan:
         "bad",
         "base",
         "epochs",
+        "floor",
         "indexed",
         "max_timestamp",
         "max_timestamp_offset",
@@ -32,6 +33,8 @@ class SegmentScan:
         self.base = base
         self.size = 0
         self.next_offset = base
+        self.floor = base
+        """Where the last batch would have begun without a gap before it."""
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
         self.max_timestamp = NO_TIMESTAMP
@@ -64,11 +67,23 @@ class SegmentScan:
             self.max_timestamp = times.timestamps[-1]
             self.max_timestamp_offset = self.base + times.offsets[-1]
         self.size = start
-        self.next_offset = found.base_offset
+        self.next_offset = self.floor = found.base_offset
         return True
 
-    def run(self, file: DiskFile, end: int, interval: int, *, verify: bool, gap_max: int = GAP_MAX) -> None:
-        """Walk from where this scan stands to `end`, indexing as an append would have."""
+    def run(
+        self,
+        file: DiskFile,
+        end: int,
+        interval: int,
+        *,
+        verify: bool,
+        gap_max: int = GAP_MAX,
+        offset_end: int | None = None,
+    ) -> None:
+        """Walk from where this scan stands to `end`, indexing as an append would have.
+
+        The next segment begins at `offset_end`: a batch beyond a gap that reaches it has a rotten offset.
+        """
         interval = min(interval, INDEX_INTERVAL_BYTES_MAX)
         unindexed = 0
         epoch = self.epochs[-1][0] if self.epochs else None
@@ -76,6 +91,8 @@ class SegmentScan:
             for batch in walk(file, self.size, end, offset_min=self.next_offset, bodies=verify, gap_max=gap_max):
                 header = batch.header
                 last = header.last_offset
+                if offset_end is not None and last >= offset_end and header.base_offset > self.next_offset:
+                    raise BadBatch(batch.position, self.next_offset, f"it reaches {last}, beyond {offset_end}")
                 if header.max_timestamp > self.max_timestamp:
                     self.max_timestamp = header.max_timestamp
                     self.max_timestamp_offset = last
@@ -87,7 +104,7 @@ class SegmentScan:
                     epoch = header.leader_epoch
                     self.epochs.append((epoch, header.base_offset))
                 self.size = batch.position + header.size
-                self.next_offset = last + 1
+                self.floor, self.next_offset = self.next_offset, last + 1
         except BadBatch as bad:
             self.bad = bad
 

@@ -1,5 +1,7 @@
 """What a crash leaves is made sound: the last good batch is the end, and committed records are never cut."""
 
+import copy
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -14,16 +16,18 @@ from tests.unit.storage.logs import (
     values_of,
 )
 
+from penstock.model.batch import BatchHeader
 from penstock.model.ids import TopicPartition
 from penstock.storage import txn_index
 from penstock.storage.checkpoint import CheckpointDamaged, encode_offsets, read_offsets
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.names import LOG
+from penstock.storage.names import GAPS, LOG, OFFSET_INDEX, QUARANTINED
 from penstock.storage.recovery import Stop
 from penstock.storage.retention import retain
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
 from penstock.testing.mem_disk import MemDisk
+from penstock.wire.records import iter_batches
 
 SMALL = Settings(segment_bytes_effective=2000, index_interval_bytes=150)
 CRASHES = [Stop.PROCESS_CRASH, Stop.MACHINE_CRASH]
@@ -393,3 +397,57 @@ def test_a_checkpoint_that_is_shorter_than_it_says_is_not_believed():
         disk.write_file("/d/x", damaged)
         with pytest.raises(CheckpointDamaged, match="/d/x"):
             read_offsets(disk, "/d/x")
+
+
+COMPACTED_BATCHES = 9
+
+
+def compacted() -> MemDisk:
+    """A log of three segments in which offsets may be missing, as compaction leaves one."""
+    disk = MemDisk()
+    log = log_on(disk, Settings(segment_bytes_effective=250, index_interval_bytes=150))
+    for at in range(COMPACTED_BATCHES):
+        put(log, batch_of(b"v%02d" % at))
+    log.close()
+    disk.write_file(f"{PATH}/{GAPS}", b"")
+    return disk
+
+
+def batches_on(disk: MemDisk) -> list[tuple[str, int, BatchHeader]]:
+    """File, position and header of every batch."""
+    found: list[tuple[str, int, BatchHeader]] = []
+    for name in sorted(name for name in disk.list_directory(PATH) if name.endswith(LOG)):
+        data = disk.read_file(f"{PATH}/{name}")
+        found += [(f"{PATH}/{name}", position, header) for position, header in iter_batches(data)]
+    return found
+
+
+@pytest.mark.parametrize("stop", [Stop.PROCESS_CRASH, Stop.MACHINE_CRASH])
+def test_a_rotten_base_offset_of_a_compacted_log_costs_its_batch_alone(stop):
+    disk = compacted()
+    assert len({path for path, _, _ in batches_on(disk)}) == 3
+
+    for path, position, header in batches_on(disk):
+        for bit in range(64):
+            rotten = copy.deepcopy(disk)
+            rotten.flip(path, position + 7 - bit // 8, 1 << bit % 8)
+            log_on(rotten, stop=stop, high_watermark=COMPACTED_BATCHES)
+            left = {each.base_offset for _, _, each in batches_on(rotten)}
+            others = set(range(COMPACTED_BATCHES)) - {header.base_offset}
+            assert others <= left, f"bit {bit} of offset {header.base_offset}: {others - left} are gone"
+
+
+@pytest.mark.parametrize("stop", [Stop.CLEAN, Stop.MACHINE_CRASH])
+def test_a_segment_that_another_covers_is_kept_for_the_operator(stop):
+    disk = compacted()
+    [first, *_] = sorted(name for name in disk.list_directory(PATH) if name.endswith(LOG))
+    extra = f"{PATH}/{1:020d}{LOG}"
+    disk.write_file(extra, disk.read_file(f"{PATH}/{first}")[-80:])
+    # An index would have the first segment believed as it is.
+    disk.unlink(f"{PATH}/{0:020d}{OFFSET_INDEX}")
+
+    log = log_on(disk, stop=stop, high_watermark=COMPACTED_BATCHES)
+
+    assert [record.offset for record in read_all(log)] == list(range(COMPACTED_BATCHES))
+    assert disk.exists(extra + QUARANTINED)
+    assert not disk.exists(extra)
