@@ -158,6 +158,7 @@ def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, fl
         threads=ground.threads,
         log=ground.log.bind(part="runtime"),
         is_deleted=ground.catalog.image.deletions.__contains__,
+        deleted_names=lambda: {found.name for found in ground.catalog.image.deletions.values()},
     )
 
 

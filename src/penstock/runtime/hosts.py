@@ -5,7 +5,7 @@ made at the first request. So a broker of ten thousand partitions starts as fast
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 
@@ -48,6 +48,7 @@ class Hosts:
         "_broker_id",
         "_clock",
         "_config",
+        "_deleted_names",
         "_flushes",
         "_is_deleted",
         "_live",
@@ -74,9 +75,14 @@ class Hosts:
         threads: Executor,
         log: Logger,
         is_deleted: Callable[[TopicId], bool] = lambda _: False,
+        deleted_names: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`is_deleted` says whether a client asked for the deletion of a topic id: only then may its logs go."""
+        """`is_deleted` says whether a client asked for the deletion of a topic id: only then may its logs go.
+
+        `deleted_names` gives the names of topics of which logs may still be on the disk.
+        """
         self._is_deleted = is_deleted
+        self._deleted_names = deleted_names
         self._broker_id = broker_id
         self._config = config
         self._store = store
@@ -200,10 +206,16 @@ class Hosts:
     def _own_log(self, tp: TopicPartition, topic: TopicState) -> Log | None:
         """The log of a topic's partition. A log of another topic id is moved out of its way."""
         log = self._store.get(tp)
-        if log is None or log.topic_id in (topic.topic_id, TOPIC_ID_ZERO):
+        if log is None or self._is_of(log, topic):
             return log
         self._dismiss(log)
         return None
+
+    def _is_of(self, log: Log, topic: TopicState) -> bool:
+        """Whether a log is a topic's own. One whose id is lost may be of a deleted topic that had the name before."""
+        if log.topic_id == TOPIC_ID_ZERO:
+            return topic.name not in self._deleted_names()
+        return log.topic_id == topic.topic_id
 
     def _create_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
         """An empty log, unless the topic's own one was set aside when the metadata did not know it."""
@@ -220,11 +232,13 @@ class Hosts:
             self._log.info("deletion_finished", partition=str(log.tp))
             return
         aside = self._store.set_aside(log.tp)
+        lost = f"its topic id is lost, and a topic {log.tp.topic} was deleted before the stop"
+        unknown = f"the metadata has no topic with its id, {log.topic_id.hex()}"
         self._log.warning(
             "log_set_aside",
             partition=str(log.tp),
             path=aside,
-            reason=f"the metadata has no topic with its id, {log.topic_id.hex()}",
+            reason=lost if log.topic_id == TOPIC_ID_ZERO and log.tp.topic in self._deleted_names() else unknown,
             hint="'penstock log adopt' makes it a topic again; the broker never removes it",
         )
 
@@ -348,7 +362,7 @@ class Hosts:
         topic = self._topics.get(log.tp.topic)
         if topic is None or log.tp.partition >= len(topic.partitions):
             return False
-        return log.topic_id in (topic.topic_id, TOPIC_ID_ZERO)
+        return self._is_of(log, topic)
 
     def _is_replica(self, tp: TopicPartition) -> bool:
         return self._broker_id in self._topics[tp.topic].partitions[tp.partition].replicas

@@ -221,6 +221,7 @@ class Rig:
             threads=self.threads,
             log=self.notes,
             is_deleted={topic.topic_id for topic in deleted}.__contains__,
+            deleted_names=lambda: {topic.name for topic in deleted},
         )
         self.fetches = Fetches(hosts=self.hosts, sessions=self.sessions, timers=self.timers)
         self.store.load(self.hosts.settings({})[0], broker_id=1, cluster_id="c")

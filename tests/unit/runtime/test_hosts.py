@@ -183,6 +183,22 @@ def test_a_deletion_that_a_stop_interrupted_is_finished_at_the_next_start() -> N
     assert again.disk.list_directory("/data").count("orders-0") == 0
 
 
+def test_records_of_a_deleted_topic_do_not_come_back_in_the_next_one_of_its_name() -> None:
+    was, now = topic(number=1), topic(number=2)
+    for seed in range(300):
+        rig = Rig(was)
+        for at in range(3):
+            rig.append(rig.host(), batch(b"%d" % at + b"deleted by request" * 40))
+        rig.change(was, None)
+        rig.change(None, now)
+        rig.append(rig.host(), batch(b"new"))
+        rig.disk.crash(Seeded(seed))
+
+        again = Rig(now, disk=rig.disk, deleted=(was,))
+
+        assert values(again.host()) in ([], [b"new"]), f"seed {seed}"
+
+
 def test_a_partition_that_older_metadata_does_not_count_is_restored_when_the_topic_grows() -> None:
     rig = Rig(topic(partitions=3))
     rig.append(rig.host(partition=2), batch(b"c"))
