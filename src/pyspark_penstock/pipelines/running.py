@@ -26,6 +26,8 @@ BATCH_RUN = "addBatch"
 """What Spark calls the part of a trigger in which a batch is run."""
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives the Python process of a streaming source or sink ten seconds to connect, and has no setting for it."""
+INITIALIZING = "Initializing"
+"""How Spark's status of a query begins until its sources are there."""
 WORKER_STARTS_MAX = 6
 """How often a pipeline is started on a machine that is too busy for that."""
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -180,6 +182,21 @@ def _watch_to_end(
             return watch.end("finished")
         waiting: Any = active[0]
         waiting.awaitTermination(POLL_SECONDS)
+
+
+def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query and wait until Spark has initialized its sources; start it again where a worker was late.
+
+    Queries that are started one by one do not compete for the processor while their workers start.
+    """
+    for starts_left in reversed(range(WORKER_STARTS_MAX)):
+        query = start()
+        while query.isActive and str(query.status["message"]).startswith(INITIALIZING):
+            sleep(STOP_POLL_SECONDS)
+        error = None if query.isActive else query.exception()
+        if error is None or not starts_left or not is_late_worker(error):
+            return query
+    raise AssertionError("the last start is returned")
 
 
 def is_late_worker(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from pyspark_penstock.foreach import each_batch
 from pyspark_penstock.lake import open_table
 from pyspark_penstock.options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN, ReadOptions
 from pyspark_penstock.pipelines.checkpoint import check_topics
-from pyspark_penstock.pipelines.running import cause_of, stop_all
+from pyspark_penstock.pipelines.running import cause_of, started, stop_all
 from pyspark_penstock.pipelines.spec import TABLE, PipelineSpec, SinkSpec, SourceSpec, SpecError, StepSpec
 from pyspark_penstock.pipelines.store import Store
 from pyspark_penstock.pipelines.table_sink import TableSink, writer_of
@@ -102,7 +102,7 @@ def start_pipeline(spark: SparkSession, spec: PipelineSpec, *, bootstrap: str, c
     for name, writer in writers.items():
         named = writer.queryName(f"{spec.name}.{name}").option("checkpointLocation", f"{checkpoint}/{name}")
         try:
-            queries.append(with_key(f"sinks.{name}", _triggered(spec, named).start))
+            queries.append(with_key(f"sinks.{name}", partial(started, _triggered(spec, named).start)))
         except SpecError:
             stop_all(queries)
             raise
