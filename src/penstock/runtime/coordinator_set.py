@@ -15,7 +15,7 @@ from penstock.core.controller.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.topic import TopicState
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
@@ -87,6 +87,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
         self._log = log
         self._partitions = 0
         """As many as the topic was created with: a key stays where it is when the topic grows. 0 without a topic."""
+        self._topic_id: TopicId | None = None
         self._places: dict[str, int] = {}
         self._shards: dict[int, C] = {}
         self._to_load: asyncio.Queue[int] = asyncio.Queue()
@@ -215,11 +216,13 @@ class CoordinatorSet(ABC, Generic[C, R]):
             self._repairs.clear()
             self._places.clear()
             self._partitions = 0
+            self._topic_id = None
         if after is not None:
             self._adopt(after)
 
     def _adopt(self, topic: TopicState) -> None:
         self._partitions = topic.partitions_at_creation
+        self._topic_id = topic.topic_id
         for partition in range(self._partitions):
             if not self._leads(partition):
                 self._end(partition)
@@ -257,23 +260,20 @@ class CoordinatorSet(ABC, Generic[C, R]):
 
     async def _load(self, partition: int) -> None:
         began_s = asyncio.get_running_loop().time()
-        shard: C | None = None
+        topic_id = self._topic_id
         skipped = SkippedBatches()
         try:
             shard = self._open(partition)
             reader = self.reader()
             events = await load(shard, shard.view(), reader, self._threads, skipped)
-        except LogChanged:
-            # A compaction put other files in place; what was taken in so far may lack what it moved.
-            if self._shards.get(partition) is shard:
-                self._end(partition)
-            self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(partition))
-            return
         except Exception as error:
             # Whatever is wrong in one partition, the coordinators of the others go on.
-            self._end(partition)
-            if not isinstance(error, BadBatch) or not await self._repaired(partition, error):
-                self._not_loaded(partition, error)
+            if self._topic_id == topic_id:
+                self._end(partition)
+                await self._after_failure(partition, error)
+            return
+        if self._topic_id != topic_id:
+            # The topic was deleted meanwhile: everything here is about another one.
             return
         self._queued.discard(partition)
         self._failures.pop(partition, None)
@@ -293,6 +293,17 @@ class CoordinatorSet(ABC, Generic[C, R]):
             unreadable=reader.unreadable,
             took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
         )
+
+    async def _after_failure(self, partition: int, error: Exception) -> None:
+        """Plan to load a partition again, repaired where it can be."""
+        topic_id = self._topic_id
+        if isinstance(error, LogChanged):
+            # A compaction put other files in place; what was taken in so far may lack what it moved.
+            self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(partition))
+            return
+        is_repaired = isinstance(error, BadBatch) and await self._repaired(partition, error)
+        if not is_repaired and self._topic_id == topic_id:
+            self._not_loaded(partition, error)
 
     async def _repaired(self, partition: int, damage: BadBatch) -> bool:
         """Repair a log in which a load met damage, and plan to load what is left. Once, until a load succeeds."""

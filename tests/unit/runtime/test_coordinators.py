@@ -14,7 +14,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.groups import CoverageView, GroupSource, LagView
 from penstock.observe.metrics import Collector
 from penstock.runtime import coordinator_load, coordinator_set, group_lag
@@ -202,6 +202,46 @@ def test_a_topic_deleted_while_its_log_is_repaired_takes_nothing_with_it() -> No
 
         assert loaded.rig.store.get(TopicPartition(OFFSETS, 0)) is None, "it was deleted while it was repaired"
         assert loaded.rig.store.all_directories[0].offline is None
+
+    with_groups(act)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_load_of_a_deleted_topic_leaves_the_coordinator_of_the_next_one_alone(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        loaded = groups.again()
+        begun, deleted, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def load(*_: object) -> int:
+            begun.set()
+            await deleted.wait()
+            over.set()
+            if fails:
+                raise OSError(errno.EIO, "the files are gone")
+            return 0
+
+        monkeypatch.setattr(coordinator_set, "load", load)
+        loading = asyncio.create_task(loaded.coordinators.run())
+        await begun.wait()
+        before = loaded.image.topics[OFFSETS]
+        loaded.change(before, None)
+        loaded.change(None, replace(before, topic_id=TopicId(b"n" * 16)))
+        await loaded.commit(8)
+        of_the_next = loaded.of()
+
+        deleted.set()
+        await over.wait()
+        await asyncio.sleep(0)
+
+        assert loaded.of() is of_the_next
+        assert of_the_next.serving
+        assert loaded.offsets() == {("orders", 0): 8}
+        assert loaded.rig.notes.named("coordinator_not_loaded") == []
+        loading.cancel()
+        await asyncio.wait([loading])
 
     with_groups(act)
 
