@@ -6,7 +6,7 @@ many. Clients with transaction version 2 do neither: their records and their off
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -37,12 +37,14 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.model.turns import Turns
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.wire.api import add_offsets_to_txn as offsets_api
 from penstock.wire.api import add_partitions_to_txn as add_api
 from penstock.wire.api import end_txn as end_api
 from penstock.wire.api import txn_offset_commit as commit_api
+from penstock.wire.slices import each
 
 BATCHED_FROM = 4
 """The first version of AddPartitionsToTxn that brokers send."""
@@ -50,6 +52,8 @@ END_BUMPS_FROM = 5
 """The first version of EndTxn whose client goes on with a new epoch."""
 LOADING_FROM = 2
 """The first version of TxnOffsetCommit whose clients know that a coordinator may be loading."""
+RESULTS_AT_ONCE_MAX = 16
+"""Transactions, and topics of one, whose results are made in one turn of the loop."""
 
 
 class Transactions:
@@ -64,6 +68,7 @@ class Transactions:
         image: MetadataImage,
         internal: InternalTopics,
         producer_ids: ProducerIds,
+        turns: Turns,
     ) -> None:
         self._coordinators = coordinators
         self._groups = groups
@@ -71,6 +76,7 @@ class Transactions:
         self._image = image
         self._internal = internal
         self._producer_ids = producer_ids
+        self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -82,17 +88,16 @@ class Transactions:
 
     # Adding partitions
 
-    def add_partitions(self, context: RequestContext, request: add_api.Request) -> Any:
+    async def add_partitions(self, context: RequestContext, request: add_api.Request) -> Any:
         if context.api_version >= BATCHED_FROM:
-            return self._add_batched(request)
+            return await self._add_batched(request)
         topics = request.v3_and_below_topics
-        partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-        missing = {tp for tp in partitions if not self._exists(tp)}
+        partitions, missing = await self._named(topics)
 
         def answer(reply: Reply | BrokerError) -> add_api.Response:
             code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
-            codes = {tp: UnknownTopicOrPartition.code if tp in missing else code for tp in partitions}
-            return add_api.Response(results_by_topic_v3_and_below=topic_results(topics, codes))
+            told = topic_results(topics, lambda tp: UnknownTopicOrPartition.code if tp in missing else code)
+            return add_api.Response(results_by_topic_v3_and_below=told)
 
         if missing:
             return answer(OperationNotAttempted())
@@ -100,7 +105,7 @@ class Transactions:
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             epoch=request.v3_and_below_producer_epoch,
-            partitions=tuple(partitions),
+            partitions=partitions,
             transaction_version=FIRST_VERSION,
         )
         try:
@@ -108,34 +113,63 @@ class Transactions:
         except BrokerError as error:
             return answer(error)
 
-    def _add_batched(self, request: add_api.Request) -> Any:
-        results: list[add_api.AddPartitionsToTxnResult] = []
+    async def _named(
+        self, topics: Iterable[add_api.AddPartitionsToTxnTopic]
+    ) -> tuple[tuple[TopicPartition, ...], set[TopicPartition]]:
+        """The partitions that a request names, each once, and those of them that do not exist."""
+        partitions: dict[TopicPartition, None] = {}
+        missing: set[TopicPartition] = set()
+        for topic in topics:
+            for index in topic.partitions:
+                tp = TopicPartition(topic.name, index)
+                partitions[tp] = None
+                if not self._exists(tp):
+                    missing.add(tp)
+                if self._turns.spent():
+                    await self._turns.pause()
+        return tuple(partitions), missing
+
+    async def _add_batched(self, request: add_api.Request) -> Any:
+        """The coordinators answer in any order; the response is made while it is written, in the request's order."""
+        codes: list[Callable[[TopicPartition], int]] = []
+
+        def told(at: int) -> add_api.AddPartitionsToTxnResult:
+            transaction = request.transactions[at]
+            return add_api.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=topic_results(transaction.topics, codes[at]),
+            )
 
         def finish() -> add_api.Response:
-            return add_api.Response(results_by_transaction=results)
+            every = range(len(request.transactions))
+            return add_api.Response(results_by_transaction=each(every, told, at_once_max=RESULTS_AT_ONCE_MAX))
 
         gathering = Gathering(len(request.transactions), finish)
-        for transaction in request.transactions:
-            result = add_api.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
-            results.append(result)
-            self._add_one(transaction, result, gathering)
+        for at, transaction in enumerate(request.transactions):
+            codes.append(no_error)
+            await self._add_one(transaction, at, codes, gathering)
         return gathering.outcome()
 
-    def _add_one(
+    async def _add_one(
         self,
         transaction: add_api.AddPartitionsToTxnTransaction,
-        result: add_api.AddPartitionsToTxnResult,
+        at: int,
+        codes: list[Callable[[TopicPartition], int]],
         gathering: Gathering,
     ) -> None:
-        partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-        unknown = {tp for tp in partitions if not self._exists(tp)}
+        """Add or verify the partitions of one transaction; `codes[at]` will give the error code of each."""
+        partitions, unknown = await self._named(transaction.topics)
 
         def take(reply: Reply | BrokerError) -> None:
-            code = reply.code if isinstance(reply, BrokerError) else 0
-            missing = reply.missing if isinstance(reply, PartitionsVerified) else ()
-            codes = {tp: TransactionAbortable.code if tp in missing else code for tp in partitions}
-            codes.update(dict.fromkeys(unknown, UnknownTopicOrPartition.code))
-            result.topic_results = topic_results(transaction.topics, codes)
+            others = reply.code if isinstance(reply, BrokerError) else 0
+            missing = frozenset(reply.missing if isinstance(reply, PartitionsVerified) else ())
+
+            def code(tp: TopicPartition) -> int:
+                if tp in unknown:
+                    return UnknownTopicOrPartition.code
+                return TransactionAbortable.code if tp in missing else others
+
+            codes[at] = code
             gathering.arrived()
 
         if unknown:
@@ -145,7 +179,7 @@ class Transactions:
             "transactional_id": transaction.transactional_id,
             "producer_id": transaction.producer_id,
             "epoch": transaction.producer_epoch,
-            "partitions": tuple(partitions),
+            "partitions": partitions,
         }
         try:
             coordinator = self._coordinators.of(transaction.transactional_id)
@@ -305,22 +339,27 @@ class Transactions:
         )
 
 
+def no_error(_: TopicPartition) -> int:
+    return 0
+
+
 def topic_results(
-    topics: Iterable[add_api.AddPartitionsToTxnTopic], codes: dict[TopicPartition, int]
+    topics: list[add_api.AddPartitionsToTxnTopic], code: Callable[[TopicPartition], int]
 ) -> list[add_api.AddPartitionsToTxnTopicResult]:
     """The answer has the shape of the request, whatever that repeats or leaves out."""
-    return [
-        add_api.AddPartitionsToTxnTopicResult(
+
+    def told(topic: add_api.AddPartitionsToTxnTopic) -> add_api.AddPartitionsToTxnTopicResult:
+        return add_api.AddPartitionsToTxnTopicResult(
             name=topic.name,
-            results_by_partition=[
-                add_api.AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
-                )
-                for index in topic.partitions
-            ],
+            results_by_partition=each(
+                topic.partitions,
+                lambda index: add_api.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=code(TopicPartition(topic.name, index))
+                ),
+            ),
         )
-        for topic in topics
-    ]
+
+    return each(topics, told, at_once_max=RESULTS_AT_ONCE_MAX)
 
 
 def commit_response(request: commit_api.Request, codes: dict[tuple[str, int], int]) -> commit_api.Response:

@@ -107,6 +107,7 @@ def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             image=image,
             internal=parts.internal_topics,
             producer_ids=parts.producer_ids,
+            turns=parts.turns,
         ),
         TxnAdmin(
             coordinators=transactions,

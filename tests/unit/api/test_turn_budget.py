@@ -29,6 +29,7 @@ from penstock.model.turns import TURN_BUDGET_S
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.wire.api import (
+    add_partitions_to_txn,
     alter_partition_reassignments,
     consumer_group_describe,
     create_acls,
@@ -623,8 +624,50 @@ LARGE_GROUP_CHANGES = [
 ]
 
 
+def added(transactional_id: str, topic: str, partitions: int) -> add_partitions_to_txn.AddPartitionsToTxnTransaction:
+    return add_partitions_to_txn.AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=1,
+        topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=list(range(partitions)))],
+    )
+
+
+LARGE_TRANSACTIONS = [
+    Case(
+        24,
+        5,
+        lambda: add_partitions_to_txn.Request(transactions=[added(f"x{at}", "absent", 20) for at in range(2_000)]),
+        lambda response: sum(len(one.topic_results[0].results_by_partition) for one in response.results_by_transaction),
+        40_000,
+        groups=True,
+    ),
+    Case(
+        24,
+        5,
+        lambda: add_partitions_to_txn.Request(transactions=[added("x", "t0", 5_000)]),
+        lambda response: len(response.results_by_transaction[0].topic_results[0].results_by_partition),
+        5_000,
+        partitions=5_000,
+        groups=True,
+    ),
+    Case(
+        24,
+        3,
+        lambda: add_partitions_to_txn.Request(
+            v3_and_below_transactional_id="x", v3_and_below_topics=added("x", "t0", 5_000).topics
+        ),
+        lambda response: len(response.results_by_topic_v3_and_below[0].results_by_partition),
+        5_000,
+        partitions=5_000,
+        groups=True,
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "case", [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES, *LARGE_GROUP_CHANGES], ids=repr
+    "case",
+    [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES, *LARGE_GROUP_CHANGES, *LARGE_TRANSACTIONS],
+    ids=repr,
 )
 def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
     calls = Calls()
