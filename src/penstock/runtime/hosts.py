@@ -273,7 +273,7 @@ class Hosts:
                 log.repair()
                 found = self._replay(log.view(), log.high_watermark)
         except OSError as error:
-            raise log.directory.failed(error, f"reading the producers of {log.tp}") from error
+            raise log.failed(error, f"reading the producers of {log.tp}") from error
         except Exception as error:
             log.directory.check()
             refusal = log.offline or log.take_offline(f"its producers cannot be read: {type(error).__name__}: {error}")

@@ -30,6 +30,9 @@ FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCARCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
 """What the system says when the process or the machine lacks something: the disk itself was not at fault."""
 
+FILE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
+"""What the system says of one file: its owner, or what it is. The disk and the other files are not at fault."""
+
 
 class StartRefused(Exception):
     """The broker must not start on this data; the message says why, and what to do."""

@@ -252,7 +252,7 @@ class Log(SegmentedLog):
             try:
                 segment.open(self.directory.disk, self.path)
             except OSError as error:
-                raise self.directory.failed(error, f"opening a segment of {self.tp}") from error
+                raise self.failed(error, f"opening a segment of {self.tp}") from error
             self.directory.files.admit(segment)
         return SegmentReader(segment)
 

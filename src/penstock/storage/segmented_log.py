@@ -11,7 +11,7 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.storage import completeness, partition_metadata, producer_snapshot, recovery
 from penstock.storage.completeness import Contents
-from penstock.storage.directories import LogDirectory
+from penstock.storage.directories import FILE_ERRORS, LogDirectory, said
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.head import Head
 from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
@@ -199,7 +199,12 @@ class SegmentedLog:
     def lacks_newest(self) -> bool:
         """Whether the newest segment of the last clean stop is missing or short: one look, for every log at a start."""
         newest = () if self.left is None else self.left.segments[-1:]
-        return bool(completeness.missing_of(self.directory.disk, self.path, newest))
+        try:
+            return bool(completeness.missing_of(self.directory.disk, self.path, newest))
+        except OSError as error:
+            if error.errno not in FILE_ERRORS:
+                raise
+            return True
 
     def _check_complete(self) -> None:
         """Refuse a log that lacks files of the last clean stop, until they are back or given up."""
@@ -213,7 +218,7 @@ class SegmentedLog:
                 completeness.note_missing(disk, self.path, self.topic_id, self.left)
                 self.made = True
         except OSError as error:
-            raise self.directory.failed(error, f"opening the log of {self.tp}") from error
+            raise self.failed(error, f"opening the log of {self.tp}") from error
         except NoteDamaged as error:
             raise self.take_offline(
                 f"{completeness.NOTE}, which says what it lacks, is damaged ({error}); remove it to serve what is there"
@@ -296,8 +301,16 @@ class SegmentedLog:
     def _refusal(self, error: Exception) -> KafkaStorageError:
         """What a failed recovery means: a failing disk takes its directory offline, anything else this log alone."""
         if isinstance(error, OSError):
-            return self.directory.failed(error, f"opening the log of {self.tp}")
+            return self.failed(error, f"opening the log of {self.tp}")
         return self.take_offline(f"{type(error).__name__}: {error}")
+
+    def failed(self, error: OSError, doing: str) -> KafkaStorageError:
+        """Take the consequence of files that cannot be opened: one of another owner is no failing disk."""
+        if error.errno in FILE_ERRORS:
+            return self.take_offline(
+                f"{error.filename or self.path}: {said(error)}", "see to that file, and restart the broker"
+            )
+        return self.directory.failed(error, doing)
 
     def _take(self, loaded: Loaded) -> None:
         self.segments = loaded.segments
@@ -335,7 +348,7 @@ class SegmentedLog:
                 first = HEADER.unpack(file.pread(HEADER_BYTES, 0))
                 head.begin(BatchHeader._make(first).max_timestamp, self._config)
         except OSError as error:
-            raise self.directory.failed(error, f"opening the newest segment of {self.tp}") from error
+            raise self.failed(error, f"opening the newest segment of {self.tp}") from error
         return self._install(head)
 
     def make(self) -> None:

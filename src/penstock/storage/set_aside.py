@@ -128,7 +128,7 @@ def read(disk: Disk, path: str) -> StrayLog | None:
     except (FileNotFoundError, NotADirectoryError):
         # Set aside by an earlier version or by hand.
         return _without_note(disk, path, None)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IsADirectoryError, PermissionError) as error:
         return _without_note(disk, path, f"{type(error).__name__}: {error}")
 
 
@@ -142,11 +142,11 @@ def _without_note(disk: Disk, path: str, damage: str | None) -> StrayLog | None:
 
 
 def read_topic_id(disk: Disk, path: str) -> TopicId | None:
-    """The id in a partition's metadata file, zero without the file; None when the path is no directory."""
+    """The id in a partition's metadata file, zero without one that can be read; None when the path is no directory."""
     try:
         data = disk.read_file(f"{path}/{PARTITION_METADATA}")
     except NotADirectoryError:
         return None
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         return TOPIC_ID_ZERO
     return partition_metadata.decode(data)

@@ -188,3 +188,58 @@ def test_a_log_that_a_full_disk_keeps_from_recovery_is_offline_until_the_next_st
     disk.faults.clear()
     again = started(topic(), disk=disk)
     assert len(everything(again.host())) == 300
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
+@pytest.mark.parametrize("operation", ["open", "pread", "list", "unlink"])
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EISDIR])
+def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: bool, operation: str, error: int) -> None:
+    rig = Rig(topic(), INNOCENT)
+    rig.append(rig.host("innocent"), batch(b"innocent"))
+    rig.append(rig.host(), batch(b"one", producer_id=5))
+    rig.host().snapshot(0)
+    disk = rig.stop(clean=clean)
+    disk.write_file(f"{FOLDER}/left.tmp", b"")
+    disk.fail(operation, FOLDER, error)
+
+    again = started(topic(), disk=disk)
+
+    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*see to that file, and restart"):
+        again.host()
+    assert values(again.host("innocent")) == [b"innocent"]
+    disk.faults.clear()
+    assert values(started(topic(), disk=again.stop()).host()) == [b"one"]
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
+def test_a_directory_in_the_place_of_any_file_takes_its_partition_and_no_other(clean: bool) -> None:
+    rig = Rig(topic(), INNOCENT)
+    rig.append(rig.host("innocent"), batch(b"innocent"))
+    rig.append(rig.host(), batch(b"one", producer_id=5))
+    rig.host().snapshot(0)
+    disk = rig.stop(clean=clean)
+
+    for name in disk.list_directory(FOLDER):
+        odd = copy.deepcopy(disk)
+        odd.unlink(f"{FOLDER}/{name}")
+        odd.make_directory(f"{FOLDER}/{name}")
+        for _ in range(2):
+            again = started(topic(), disk=odd)
+            with suppress(KafkaStorageError):
+                again.host()
+            assert values(again.host("innocent")) == [b"innocent"], name
+            again.stop(clean=clean)
+
+
+def test_a_segment_that_may_not_be_opened_while_the_broker_runs_leaves_the_other_partitions_alone() -> None:
+    rig = Rig(topic(configs={"internal.segment.bytes": "300"}), INNOCENT)
+    rig.append(rig.host("innocent"), batch(b"innocent"))
+    for at in range(8):
+        rig.append(rig.host(), batch(b"%d" % at * 50))
+    rig.disk.fail("open", f"{FOLDER}/{0:020d}", errno.EACCES)
+
+    with pytest.raises(KafkaStorageError, match="Permission denied"):
+        values(rig.host())
+
+    assert values(rig.host("innocent")) == [b"innocent"]
+    assert rig.store.all_directories[0].offline is None
