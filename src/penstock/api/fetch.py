@@ -24,7 +24,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.turns import Turns
-from penstock.net.reply import Buffer, Pending
+from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
@@ -167,14 +167,15 @@ class Fetch:
         self, context: RequestContext, request: FetchRequest, job: FetchJob
     ) -> FetchAnswer | Pending:
         """Serve a request for many partitions in as many turns of the loop as it takes."""
-        if await job.read_in_turns(self._turns) or request.max_wait_ms <= 0:
+        connection = context.connection
+        if await job.read_in_turns(self._turns, lambda: connection.closed) or request.max_wait_ms <= 0:
             return await self._finish_large(context, job)
         pending = Pending(job.cancel)
 
         async def finish() -> None:
             try:
                 if job.is_large:
-                    await job.read_in_turns(self._turns)
+                    await job.read_in_turns(self._turns, lambda: connection.closed)
                 pending.resolve(await self._finish_large(context, job))
             except Exception as error:
                 pending.fail(error)
@@ -188,6 +189,8 @@ class Fetch:
         return pending
 
     async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+        if context.connection.closed:
+            raise CloseConnection("the client of a large Fetch is gone")
         turns = self._turns
         cold: list[FileSlice] = []
         for _, outcome in job.results:

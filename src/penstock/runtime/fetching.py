@@ -45,6 +45,11 @@ class FetchLimits:
     """The broker that fetches to keep a copy; negative: a consumer."""
 
 
+def nobody_left() -> bool:
+    """Whether the client is gone, where that cannot be."""
+    return False
+
+
 class FetchJob:
     """One request on its way to an answer."""
 
@@ -131,11 +136,11 @@ class FetchJob:
         self._urgent = urgent
         return self.is_enough
 
-    async def read_in_turns(self, turns: Turns) -> bool:
+    async def read_in_turns(self, turns: Turns, is_gone: Callable[[], bool] = nobody_left) -> bool:
         """`read` for many partitions, over as many turns of the loop as it takes.
 
         What grew after it was looked at is looked at again before the last turn ends, so that whoever waits next has
-        missed nothing.
+        missed nothing. For a client that `is_gone` it stops, without results.
         """
         self._urgent = False
         self.bytes_read = 0
@@ -147,6 +152,9 @@ class FetchJob:
             readable[partition] = readable_in(partition)
             if turns.spent():
                 await turns.pause()
+                if is_gone():
+                    self.results = []
+                    return True
         grown = [partition for partition, before in readable.items() if readable_in(partition) != before]
         if len(grown) > PARTITIONS_AT_ONCE_MAX:
             self._urgent = True

@@ -564,6 +564,22 @@ def test_a_session_misses_nothing_between_two_turns_either() -> None:
     assert told(job.results)[0] is True
 
 
+def test_a_large_read_stops_when_its_client_is_gone() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    job = begin(rig, wanted(*range(count)))
+    paused: list[int] = []
+
+    def leave_in_the_third_turn() -> None:
+        paused.append(1)
+
+    turns = Restless(iter([leave_in_the_third_turn] * count))
+
+    assert asyncio.run(job.read_in_turns(turns, lambda: len(paused) == 3)), "nobody is left to wait"
+    assert len(paused) == 3
+    assert job.results == []
+
+
 # Resting
 
 
