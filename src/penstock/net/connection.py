@@ -614,8 +614,16 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def overdue(self, now_s: float) -> str | None:
-        """Why this connection should be closed, if it should. Called from time to time."""
+    def fileno(self) -> int:
+        return self._fd
+
+    def overdue(self, now_s: float, *, is_reset: bool = False) -> str | None:
+        """Why this connection should be closed, if it should. Called from time to time.
+
+        What a muted peer sent before it reset is served even so: it may be a producer that wants no answer.
+        """
+        if is_reset and not self._muted:
+            return "the peer reset the connection"
         limits = self._limits
         late_s = now_s - self._frame_began_s if self._frame_began_s else 0.0
         # Only while the peer is waited for; one that holds memory and wants more must not hold it for ever.

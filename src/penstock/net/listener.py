@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -140,13 +141,21 @@ class Listener:
 
     def _sweep(self) -> None:
         now_s = self._monotonic()
+        reset = self._reset_by_peers()
         for connection in tuple(self.open_connections):
             try:
-                reason = connection.overdue(now_s)
+                reason = connection.overdue(now_s, is_reset=connection.fileno() in reset)
                 if reason is not None:
                     connection.close(reason)
             except Exception as error:
                 connection.fail(error)
+
+    def _reset_by_peers(self) -> set[int]:
+        """Descriptors whose connection is gone: uvloop drops a reader on such an error without calling it."""
+        states = select.poll()
+        for connection in self.open_connections:
+            states.register(connection.fileno(), 0)
+        return {descriptor for descriptor, _ in states.poll(0)}
 
     def _on_acceptable(self) -> None:
         try:

@@ -6,9 +6,12 @@ import asyncio
 import os
 import resource
 import socket
+import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+
+import uvloop
 
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -16,6 +19,8 @@ from penstock.net.listener import Listener, ListenerLimits
 from penstock.net.reply import Frame
 
 PATIENCE_S = 120.0
+LIMITS_FRAME_S = ConnectionLimits(frame_bytes_max=1).frame_s
+"""After which any connection with half a frame is closed."""
 
 
 def echo(_: Connection, frame: memoryview) -> Frame:
@@ -194,3 +199,22 @@ def test_a_stop_while_no_connection_can_be_accepted_closes_every_connection() ->
         return events
 
     assert asyncio.run(scenario()) == ["accept_failed", "connection_closed", "connection_closed"]
+
+
+def test_a_connection_that_its_peer_resets_inside_a_frame_is_closed() -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        async with listening(ListenerLimits(), events) as listener:
+            clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(20)]
+            for client in clients:
+                client.sendall(b"\0\x01\0\0" + bytes(60_000))
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+            async with asyncio.timeout(LIMITS_FRAME_S / 2):
+                while len(events) < len(clients):  # noqa: ASYNC110  # connections close in sweeps
+                    await asyncio.sleep(0.01)
+            assert listener.connections == 0
+        assert events == ["connection_closed"] * len(clients)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
