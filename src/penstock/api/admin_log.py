@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from penstock.api.registry import Api, RequestContext
 from penstock.config.broker import BROKER_KEYS
 from penstock.core.controller.configs import ResourceType, Step
+from penstock.model.turns import Turns
 from penstock.net.reply import Pending
 from penstock.observe.log import Logger
 
@@ -27,17 +28,18 @@ OFFSET_COMMIT = 8
 
 Line = tuple[str, dict[str, Any]]
 """An event and its fields."""
-Changes = Callable[[Any, Any], Iterator[Line]]
-"""What a request and its response say was changed."""
+Changes = Callable[[Any, Any], Iterator[Line | None]]
+"""What a request and its response say was changed; None is a step on the way to the next line."""
 T = TypeVar("T")
 
 
 class AdminLog:
     """Writes the lines, with who asked: user, client id and address."""
 
-    def __init__(self, log: Logger, *, is_managed: Callable[[str], bool]) -> None:
+    def __init__(self, log: Logger, *, is_managed: Callable[[str], bool], turns: Turns) -> None:
         self._log = log
         self._is_managed = is_managed
+        self._turns = turns
 
     def logged(self, api: Api) -> Api:
         """The same API, whose changes are logged if it makes any."""
@@ -52,13 +54,23 @@ class AdminLog:
 
         return replace(api, handle=handle)
 
-    def write(self, context: RequestContext, lines: Iterable[Line]) -> None:
+    def write(self, context: RequestContext, lines: Iterable[Line | None]) -> None:
+        for _ in self._steps(context, lines):
+            pass
+
+    def _steps(self, context: RequestContext, lines: Iterable[Line | None]) -> Iterator[None]:
+        """Write the lines; between two steps is a good moment to stop for a while."""
         who = {"user": context.user, "client_id": context.client_id, "peer": context.connection.peer}
-        left = iter(lines)
-        for event, fields in islice(left, LINES_PER_REQUEST_MAX):
-            self._log.info(event, **fields, **who)
-        if more := sum(1 for _ in left):
-            self._log.info("more_of_the_same_request", lines=more, **who)
+        count = 0
+        for line in lines:
+            if line is not None:
+                count += 1
+                if count <= LINES_PER_REQUEST_MAX:
+                    event, fields = line
+                    self._log.info(event, **fields, **who)
+            yield
+        if count > LINES_PER_REQUEST_MAX:
+            self._log.info("more_of_the_same_request", lines=count - LINES_PER_REQUEST_MAX, **who)
 
     def _of_commits(self, api: Api) -> Callable[[RequestContext, Any], Any]:
         """Members commit all the time; a commit from outside of a group that has had members is an operator's."""
@@ -89,7 +101,12 @@ class AdminLog:
     async def _awaited(
         self, answer: Coroutine[Any, Any, Any], context: RequestContext, request: Any, changes: Changes
     ) -> Any:
-        return self._when_answered(context, request, await answer, changes)
+        """Log what a coroutine returns, in as many turns of the loop as that takes."""
+        response = await answer
+        if response is None or type(response) is Pending:
+            return self._when_answered(context, request, response, changes)
+        await self._turns.run(self._steps(context, changes(request, response)))
+        return response
 
 
 def first(items: Iterable[T]) -> list[T | str]:
@@ -100,9 +117,10 @@ def first(items: Iterable[T]) -> list[T | str]:
     return [*shown, f"and {more} more"] if more else shown
 
 
-def topics_created(request: Any, response: Any) -> Iterator[Line]:
+def topics_created(request: Any, response: Any) -> Iterator[Line | None]:
     given = {topic.name: {config.name: config.value for config in topic.configs} for topic in request.topics}
     for topic in response.topics:
+        yield None
         if not topic.error_code and not request.validate_only:
             yield (
                 "topic_created",
@@ -115,27 +133,29 @@ def topics_created(request: Any, response: Any) -> Iterator[Line]:
             )
 
 
-def topics_deleted(request: Any, response: Any) -> Iterator[Line]:
+def topics_deleted(request: Any, response: Any) -> Iterator[Line | None]:
     for topic in response.responses:
+        yield None
         if not topic.error_code:
             yield "topic_deleted", {"topic": topic.name}
 
 
-def topics_grown(request: Any, response: Any) -> Iterator[Line]:
+def topics_grown(request: Any, response: Any) -> Iterator[Line | None]:
     counts = {topic.name: topic.count for topic in request.topics}
     for topic in response.results:
+        yield None
         if not topic.error_code and not request.validate_only:
             yield "topic_grown", {"topic": topic.name, "partitions": counts[topic.name]}
 
 
-def records_deleted(request: Any, response: Any) -> Iterator[Line]:
+def records_deleted(request: Any, response: Any) -> Iterator[Line | None]:
     for topic in response.topics:
         starts = [f"{each.partition_index}:{each.low_watermark}" for each in topic.partitions if not each.error_code]
         if starts:
             yield "records_deleted", {"topic": topic.name, "log_starts": first(starts)}
 
 
-def configs_replaced(request: Any, response: Any) -> Iterator[Line]:
+def configs_replaced(request: Any, response: Any) -> Iterator[Line | None]:
     failed = failed_resources(response)
     for resource in request.resources:
         if (resource.resource_type, resource.resource_name) not in failed and not request.validate_only:
@@ -143,7 +163,7 @@ def configs_replaced(request: Any, response: Any) -> Iterator[Line]:
             yield "configs_replaced", {**named(resource), "configs": values}
 
 
-def configs_changed(request: Any, response: Any) -> Iterator[Line]:
+def configs_changed(request: Any, response: Any) -> Iterator[Line | None]:
     failed = failed_resources(response)
     for resource in request.resources:
         changed = (resource.resource_type, resource.resource_name) not in failed and not request.validate_only
@@ -169,21 +189,23 @@ def shown_value(name: str, value: str | None) -> str | None:
     return HIDDEN if declared is not None and declared.sensitive else value
 
 
-def quotas_changed(request: Any, response: Any) -> Iterator[Line]:
+def quotas_changed(request: Any, response: Any) -> Iterator[Line | None]:
     for wanted, outcome in zip(request.entries, response.entries, strict=True):
+        yield None
         if not outcome.error_code and not request.validate_only:
             entity = {part.entity_type: part.entity_name for part in wanted.entity}
             limits = {op.key: None if op.remove else op.value for op in wanted.ops}
             yield "quota_changed", {"entity": entity, "limits": limits}
 
 
-def groups_deleted(request: Any, response: Any) -> Iterator[Line]:
+def groups_deleted(request: Any, response: Any) -> Iterator[Line | None]:
     for group in response.results:
+        yield None
         if not group.error_code:
             yield "group_deleted", {"group": group.group_id}
 
 
-def offsets_deleted(request: Any, response: Any) -> Iterator[Line]:
+def offsets_deleted(request: Any, response: Any) -> Iterator[Line | None]:
     places = [
         f"{topic.name}-{each.partition_index}"
         for topic in response.topics
@@ -194,7 +216,7 @@ def offsets_deleted(request: Any, response: Any) -> Iterator[Line]:
         yield "group_offsets_deleted", {"group": request.group_id, "partitions": first(places)}
 
 
-def offsets_set(request: Any, response: Any) -> Iterator[Line]:
+def offsets_set(request: Any, response: Any) -> Iterator[Line | None]:
     failed = {(topic[0], topic[1], index) for topic in response.topics for index, code in topic[2] if code}
     offsets = [
         f"{name or topic_id.hex()}-{index}:{offset}"
@@ -206,27 +228,34 @@ def offsets_set(request: Any, response: Any) -> Iterator[Line]:
         yield "group_offsets_set", {"group": request.group, "offsets": first(offsets)}
 
 
-def members_removed(request: Any, response: Any) -> Iterator[Line]:
+def members_removed(request: Any, response: Any) -> Iterator[Line | None]:
     """An operator names static members; a member that leaves names itself."""
     removed = [each.group_instance_id for each in response.members if not each.member_id and not each.error_code]
     if removed and not response.error_code:
         yield "group_members_removed", {"group": request.group_id, "instances": first(removed)}
 
 
-def markers_written(request: Any, response: Any) -> Iterator[Line]:
+def markers_written(request: Any, response: Any) -> Iterator[Line | None]:
     for marker, result in zip(request.markers, response.markers, strict=True):
-        places = [
-            f"{topic.name}-{each.partition_index}"
-            for topic in result.topics
-            for each in topic.partitions
-            if not each.error_code
-        ]
-        if places:
+        shown: list[str] = []
+        count = 0
+        for topic in result.topics:
+            for each in topic.partitions:
+                if not each.error_code:
+                    count += 1
+                    if count <= ITEMS_PER_LINE_MAX:
+                        shown.append(f"{topic.name}-{each.partition_index}")
+                yield None
+            yield None
+        yield None
+        if count:
+            if count > ITEMS_PER_LINE_MAX:
+                shown.append(f"and {count - ITEMS_PER_LINE_MAX} more")
             outcome = "txn_committed_by_operator" if marker.transaction_result else "txn_aborted_by_operator"
-            yield outcome, {"producer_id": marker.producer_id, "partitions": first(places)}
+            yield outcome, {"producer_id": marker.producer_id, "partitions": shown}
 
 
-def replicas_moved(request: Any, response: Any) -> Iterator[Line]:
+def replicas_moved(request: Any, response: Any) -> Iterator[Line | None]:
     failed = {
         (topic.topic_name, each.partition_index)
         for topic in response.results

@@ -39,6 +39,7 @@ EARLIEST_PENDING_UPLOAD = -6
 VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 EPOCHS_FROM = 4
+"""The first version of ListOffsets whose response has leader epochs."""
 EPOCHS_AT_ONCE_MAX = 16
 """Topics, and partitions of one, whose epochs are looked up in one turn of the loop: each may open its log."""
 
@@ -64,23 +65,38 @@ class Offsets:
 
     async def list_offsets(self, context: RequestContext, request: by_time.Request) -> by_time.Response:
         searches: list[Search] = []
-        asked = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+        asked = await self._counted(request)
         topics: list[by_time.ListOffsetsTopicResponse] = []
         for topic in request.topics:
             partitions: list[ListOffsetsPartitionResponse] = []
             topics.append(by_time.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-            for item in {item.partition_index: item for item in topic.partitions}.values():
-                partitions.append(
-                    self._one(topic.name, item, context.api_version, request.isolation_level, searches)
-                    if asked[topic.name, item.partition_index] == 1
-                    else failed(item.partition_index, InvalidRequest())
-                )
+            answered: set[int] = set()
+            for item in topic.partitions:
+                index = item.partition_index
+                if index not in answered:
+                    answered.add(index)
+                    partitions.append(
+                        self._one(topic.name, item, context.api_version, request.isolation_level, searches)
+                        if asked[topic.name, index] == 1
+                        else failed(index, InvalidRequest())
+                    )
                 if self._turns.spent():
                     await self._turns.pause()
-        response = by_time.Response(topics=topics)
+            if self._turns.spent():
+                await self._turns.pause()
         if searches:
-            return await self._search(response, searches, context.api_version)
-        return known_to(response, context.api_version)
+            await self._search(searches, context.api_version)
+        return by_time.Response(topics=topics)
+
+    async def _counted(self, request: by_time.Request) -> Counter[tuple[str, int]]:
+        """How often a request names each partition."""
+        asked: Counter[tuple[str, int]] = Counter()
+        for topic in request.topics:
+            for item in topic.partitions:
+                asked[topic.name, item.partition_index] += 1
+                if self._turns.spent():
+                    await self._turns.pause()
+        return asked
 
     def _one(
         self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
@@ -112,9 +128,11 @@ class Offsets:
                 searches.append((answer, host, readable, lambda view: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
             return failed(index, error)
+        if version < EPOCHS_FROM:
+            answer.leader_epoch = -1
         return answer
 
-    async def _search(self, response: by_time.Response, searches: list[Search], version: int) -> by_time.Response:
+    async def _search(self, searches: list[Search], version: int) -> None:
         for answer, host, readable, search in searches:
             try:
                 found = await searched(host, search)
@@ -129,8 +147,7 @@ class Offsets:
             if found is not None and found.offset < readable:
                 answer.timestamp = found.timestamp
                 answer.offset = found.offset
-                answer.leader_epoch = found.leader_epoch
-        return known_to(response, version)
+                answer.leader_epoch = found.leader_epoch if version >= EPOCHS_FROM else -1
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
         def told(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
@@ -174,12 +191,3 @@ async def searched(host: PartitionHost, search: Callable[[LogView], TimedOffset 
 
 def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-
-
-def known_to(response: by_time.Response, version: int) -> by_time.Response:
-    """Leave out what a version has no field for."""
-    if version < EPOCHS_FROM:
-        for topic in response.topics:
-            for answer in topic.partitions:
-                answer.leader_epoch = -1
-    return response

@@ -52,27 +52,32 @@ class ClientQuotas:
         return gen.Response(entries=each(found, lambda one: entry(*one)))
 
     async def alter_client_quotas(self, context: RequestContext, request: changed.Request) -> changed.Response:
-        changes = [
-            QuotaChange(
-                entity=tuple((part.entity_type, part.entity_name) for part in wanted.entity),
-                limits=tuple((op.key, None if op.remove else op.value) for op in wanted.ops),
-            )
-            for wanted in request.entries
-        ]
+        changes: list[QuotaChange] = []
+        for wanted in request.entries:
+            changes.append(quota_change(wanted))
+            if self._turns.spent():
+                await self._turns.pause()
         try:
             outcomes = await self._controller.change_quotas(changes, validate_only=request.validate_only)
         except BrokerError as error:
             outcomes = (error,) * len(changes)
-        return changed.Response(
-            entries=[
-                changed.ResponseEntryData(
-                    error_code=outcome.code if isinstance(outcome, BrokerError) else 0,
-                    error_message=outcome.wire_message if isinstance(outcome, BrokerError) else None,
-                    entity=wanted.entity,
-                )
-                for wanted, outcome in zip(request.entries, outcomes, strict=True)
-            ]
-        )
+
+        def told(at: int) -> changed.ResponseEntryData:
+            outcome = outcomes[at]
+            return changed.ResponseEntryData(
+                error_code=outcome.code if isinstance(outcome, BrokerError) else 0,
+                error_message=outcome.wire_message if isinstance(outcome, BrokerError) else None,
+                entity=request.entries[at].entity,
+            )
+
+        return changed.Response(entries=each(range(len(outcomes)), told))
+
+
+def quota_change(wanted: changed.RequestEntryData) -> QuotaChange:
+    return QuotaChange(
+        entity=tuple((part.entity_type, part.entity_name) for part in wanted.entity),
+        limits=tuple((op.key, None if op.remove else op.value) for op in wanted.ops),
+    )
 
 
 def check_filter(request: gen.Request) -> None:

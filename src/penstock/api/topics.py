@@ -20,6 +20,7 @@ from penstock.model.turns import Turns
 from penstock.wire.api import create_partitions as grown
 from penstock.wire.api import create_topics as made
 from penstock.wire.api import delete_topics as gone
+from penstock.wire.slices import each
 
 CONFIGS_TOLD_FROM = 5
 IDS_FROM = 6
@@ -134,19 +135,21 @@ class Topics:
         return wanted
 
     async def create_partitions(self, context: RequestContext, request: grown.Request) -> grown.Response:
-        times = Counter(topic.name for topic in request.topics)
+        times = Counter([topic.name for topic in request.topics])
         wanted = [topic for topic in request.topics if times[topic.name] == 1]
+        growths: list[Growth] = []
+        for topic in wanted:
+            growths.append(growth(topic))
+            if self._turns.spent():
+                await self._turns.pause()
         try:
-            outcomes = await self._controller.grow_topics(
-                [growth(topic) for topic in wanted], validate_only=request.validate_only
-            )
+            outcomes = await self._controller.grow_topics(growths, validate_only=request.validate_only)
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
-        results = [
-            grown_result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
-        ]
-        results += [grown_result(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
-        return grown.Response(results=results)
+        repeated = InvalidRequest("Duplicate topic name.")
+        told: list[tuple[str, TopicState | BrokerError]] = [(name, repeated) for name in times if times[name] > 1]
+        told += [(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
+        return grown.Response(results=each(told, lambda one: grown_result(*one)))
 
 
 def new_topic(topic: made.CreatableTopic) -> NewTopic:

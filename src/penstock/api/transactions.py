@@ -53,7 +53,7 @@ END_BUMPS_FROM = 5
 LOADING_FROM = 2
 """The first version of TxnOffsetCommit whose clients know that a coordinator may be loading."""
 RESULTS_AT_ONCE_MAX = 16
-"""Transactions, and topics of one, whose results are made in one turn of the loop."""
+"""Transactions, topics of one, and partitions of a topic whose results are made in one turn of the loop."""
 
 
 class Transactions:
@@ -261,37 +261,26 @@ class Transactions:
 
     # Offsets
 
-    def commit_offsets(self, context: RequestContext, request: commit_api.Request) -> Any:
-        partitions = [
-            (topic.name, partition) for topic in request.topics for partition in topic.partitions
-        ]  # In the order of the request, which is that of the answer.
-        entries: list[CommitEntry] = []
-        for name, partition in partitions:
-            topic = self._image.topics.get(name)
-            if topic is not None and 0 <= partition.partition_index < len(topic.partitions):
-                entries.append(
-                    CommitEntry(
-                        name,
-                        partition.partition_index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        topic.topic_id,
-                    )
-                )
-        known = [(entry.topic, entry.partition) for entry in entries]
+    async def commit_offsets(self, context: RequestContext, request: commit_api.Request) -> Any:
+        known, entries = await self._committable(request)
 
         def answer(reply: Reply | BrokerError) -> commit_api.Response:
-            if isinstance(reply, BrokerError):
-                codes = dict.fromkeys(known, told_committer(reply, context.api_version).code)
-            else:
+            others = told_committer(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
+            codes: dict[tuple[str, int], int] = {}
+            if not isinstance(reply, BrokerError):
                 assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
-                codes = dict.fromkeys(known, 0)
-                codes.update({known[at]: failure.code for at, failure in reply.failures.items()})
-            return commit_response(request, codes)
+                failures = reply.failures.items()
+                codes = {(entries[at].topic, entries[at].partition): failure.code for at, failure in failures}
+
+            def code(name: str, index: int) -> int:
+                if (name, index) not in known:
+                    return UnknownTopicOrPartition.code
+                return codes.get((name, index), others)
+
+            return commit_response(request, code)
 
         if not entries:
-            return commit_response(request, {})
+            return answer(UnknownTopicOrPartition())
         command = CommitTxnOffsets(
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
@@ -305,6 +294,33 @@ class Transactions:
             ),
         )
         return self._commit_vouched(context, request, command, answer)
+
+    async def _committable(self, request: commit_api.Request) -> tuple[set[tuple[str, int]], list[CommitEntry]]:
+        """The partitions of a commit that exist, and their offsets."""
+        known: set[tuple[str, int]] = set()
+        entries: list[CommitEntry] = []
+        for requested in request.topics:
+            name, topic = requested.name, self._image.topics.get(requested.name)
+            count = 0 if topic is None else len(topic.partitions)
+            for partition in requested.partitions:
+                index = partition.partition_index
+                if topic is not None and 0 <= index < count:
+                    known.add((name, index))
+                    entries.append(
+                        CommitEntry(
+                            name,
+                            index,
+                            partition.committed_offset,
+                            partition.committed_leader_epoch,
+                            partition.committed_metadata or "",
+                            topic.topic_id,
+                        )
+                    )
+                if self._turns.spent():
+                    await self._turns.pause()
+            if self._turns.spent():
+                await self._turns.pause()
+        return known, entries
 
     def _commit_vouched(
         self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, answer: Any
@@ -356,31 +372,29 @@ def topic_results(
                 lambda index: add_api.AddPartitionsToTxnPartitionResult(
                     partition_index=index, partition_error_code=code(TopicPartition(topic.name, index))
                 ),
+                at_once_max=RESULTS_AT_ONCE_MAX,
             ),
         )
 
     return each(topics, told, at_once_max=RESULTS_AT_ONCE_MAX)
 
 
-def commit_response(request: commit_api.Request, codes: dict[tuple[str, int], int]) -> commit_api.Response:
-    """The answer for each partition of a request; one that has no code does not exist."""
-    return commit_api.Response(
-        topics=[
-            commit_api.TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=list(committed_partitions(topic, codes))
-            )
-            for topic in request.topics
-        ]
-    )
+def commit_response(request: commit_api.Request, code: Callable[[str, int], int]) -> commit_api.Response:
+    """The response to a commit, in the order of the request; `code` gives the error code of each partition."""
 
+    def told(topic: commit_api.TxnOffsetCommitRequestTopic) -> commit_api.TxnOffsetCommitResponseTopic:
+        return commit_api.TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=each(
+                topic.partitions,
+                lambda partition: commit_api.TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code(topic.name, partition.partition_index)
+                ),
+                at_once_max=RESULTS_AT_ONCE_MAX,
+            ),
+        )
 
-def committed_partitions(
-    topic: commit_api.TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int]
-) -> Iterable[commit_api.TxnOffsetCommitResponsePartition]:
-    for partition in topic.partitions:
-        index = partition.partition_index
-        code = codes.get((topic.name, index), UnknownTopicOrPartition.code)
-        yield commit_api.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+    return commit_api.Response(topics=each(request.topics, told, at_once_max=RESULTS_AT_ONCE_MAX))
 
 
 def told_committer(error: BrokerError, version: int) -> BrokerError:

@@ -5,11 +5,9 @@ An operator who writes a marker ends a transaction in one partition that nobody 
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
-from collections import deque
-from collections.abc import Callable
+from asyncio import Future
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from penstock.api.group_asking import when_committed
@@ -25,78 +23,70 @@ from penstock.runtime.timers import Timer, Timers
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import by_topic
-from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
+from penstock.runtime.txn_markers import MarkerLog
 from penstock.wire.api import describe_transactions as describe_api
 from penstock.wire.api import list_transactions as list_api
 from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.slices import each
 
-MarkerResult = markers_api.WritableTxnMarkerPartitionResult
+RESULTS_AT_ONCE_MAX = 16
+"""Markers, topics of one, and partitions of a topic whose results are made in one turn of the loop."""
+
+Place = tuple[int, int, int]
+"""Where a request names a partition: the marker's number, the topic's in it, and the partition's in that."""
 
 
 class MarkerWriting:
-    """A request for markers on its way: so many are written in a turn of the loop, and the answer tells of all."""
+    """A request for markers: written in as many turns of the loop as that takes, and answered in one response."""
 
-    __slots__ = ("_answers", "_log", "_pending", "_timeout_ms", "_timer", "_timers", "_to_write", "_waiting")
+    __slots__ = ("_codes", "_log", "_pending", "_request", "_timeout_ms", "_timer", "_timers", "_waiting", "_writing")
 
     def __init__(self, log: MarkerLog, request: markers_api.Request, *, timers: Timers, timeout_ms: int) -> None:
         """`timeout_ms` is how long the request waits for its markers to be committed."""
         self._log = log
+        self._request = request
         self._timers = timers
         self._timeout_ms = timeout_ms
         self._timer: Timer | None = None
-        self._to_write: deque[tuple[markers_api.WritableTxnMarker, TopicPartition, MarkerResult]] = deque()
-        self._answers: list[markers_api.WritableTxnMarkerResult] = []
+        self._codes: dict[Place, int] = {}
+        """The error codes of the markers that failed."""
         self._waiting: dict[Future[None], TopicPartition] = {}
         """Markers that are written and not committed."""
+        self._writing = True
         self._pending: Pending | None = None
-        for marker in request.markers:
-            topics: list[markers_api.WritableTxnMarkerTopicResult] = []
-            for topic in marker.topics:
-                results = [MarkerResult(partition_index=index) for index in topic.partition_indexes]
-                places = [TopicPartition(topic.name, index) for index in topic.partition_indexes]
-                self._to_write.extend(zip(repeat(marker), places, results, strict=False))
-                topics.append(markers_api.WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
-            self._answers.append(markers_api.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
 
-    def begin(self) -> markers_api.Response | Pending:
-        """Write the first; the answer, or what it will be in. All are written, also for a client that disconnects."""
-        self._write_some()
-        if self._is_done:
+    async def run(self, turns: Turns) -> markers_api.Response | Pending:
+        """Write every marker, also for a client that disconnects; return the response, or what it will be in."""
+        self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
+        try:
+            await turns.run(self._steps())
+        finally:
+            self._writing = False
+            if not self._waiting:
+                self._timer.cancel()
+        if not self._waiting:
             return self._response()
         self._pending = Pending()
-        self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
         return self._pending
+
+    def _steps(self) -> Iterator[None]:
+        """Write one marker per step."""
+        for at, marker in enumerate(self._request.markers):
+            for topic_at, topic in enumerate(marker.topics):
+                for index_at, index in enumerate(topic.partition_indexes):
+                    self._write(marker, TopicPartition(topic.name, index), (at, topic_at, index_at))
+                    yield
+                yield
+            yield
 
     def _expire(self) -> None:
         """Say of the markers that are not committed that they timed out, as Kafka does; they stand nevertheless."""
         for wait, tp in self._waiting.items():
             self._log.stop_waiting(tp, wait, RequestTimedOut())
-        if self._to_write:
+        if self._writing:
             self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
 
-    @property
-    def _is_done(self) -> bool:
-        return not self._to_write and not self._waiting
-
-    def _response(self) -> markers_api.Response:
-        return markers_api.Response(markers=self._answers)
-
-    def _write_some(self) -> None:
-        for _ in range(min(MARKERS_PER_TURN_MAX, len(self._to_write))):
-            self._write(*self._to_write.popleft())
-        if self._to_write:
-            get_running_loop().call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        assert self._pending is not None, "what is left of a request waits"
-        self._pending.attempt(self._write_more)
-
-    def _write_more(self) -> None:
-        self._write_some()
-        self._finish()
-
-    def _write(self, marker: markers_api.WritableTxnMarker, tp: TopicPartition, result: MarkerResult) -> None:
+    def _write(self, marker: markers_api.WritableTxnMarker, tp: TopicPartition, place: Place) -> None:
         try:
             wait = self._log.write(
                 tp,
@@ -107,25 +97,48 @@ class MarkerWriting:
                 transaction_version=marker.transaction_version,
             )
         except BrokerError as error:
-            result.error_code = error.code
+            self._codes[place] = error.code
             return
         if wait is not None:
             self._waiting[wait] = tp
-            wait.add_done_callback(partial(self._settled, result))
+            wait.add_done_callback(partial(self._settled, place))
 
-    def _settled(self, result: MarkerResult, done: Future[None]) -> None:
+    def _settled(self, place: Place, done: Future[None]) -> None:
         """A marker that is written counts when it is committed."""
         self._waiting.pop(done, None)
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            result.error_code, _ = wire_error(error)
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._is_done and self._pending is not None:
+            self._codes[place], _ = wire_error(error)
+        if self._pending is not None and not self._waiting:
             if self._timer is not None:
                 self._timer.cancel()
             self._pending.resolve(self._response())
+
+    def _response(self) -> markers_api.Response:
+        markers, codes = self._request.markers, self._codes
+
+        def of_marker(at: int) -> markers_api.WritableTxnMarkerResult:
+            topics = markers[at].topics
+
+            def of_topic(topic_at: int) -> markers_api.WritableTxnMarkerTopicResult:
+                indexes = topics[topic_at].partition_indexes
+                return markers_api.WritableTxnMarkerTopicResult(
+                    name=topics[topic_at].name,
+                    partitions=each(
+                        range(len(indexes)),
+                        lambda index_at: markers_api.WritableTxnMarkerPartitionResult(
+                            partition_index=indexes[index_at], error_code=codes.get((at, topic_at, index_at), 0)
+                        ),
+                        at_once_max=RESULTS_AT_ONCE_MAX,
+                    ),
+                )
+
+            return markers_api.WritableTxnMarkerResult(
+                producer_id=markers[at].producer_id,
+                topics=each(range(len(topics)), of_topic, at_once_max=RESULTS_AT_ONCE_MAX),
+            )
+
+        return markers_api.Response(markers=each(range(len(markers)), of_marker, at_once_max=RESULTS_AT_ONCE_MAX))
 
 
 class TxnAdmin:
@@ -156,8 +169,9 @@ class TxnAdmin:
 
     # Markers
 
-    def write_markers(self, context: RequestContext, request: markers_api.Request) -> Any:
-        return MarkerWriting(self._markers, request, timers=self._timers, timeout_ms=self._timeout_ms()).begin()
+    async def write_markers(self, context: RequestContext, request: markers_api.Request) -> Any:
+        writing = MarkerWriting(self._markers, request, timers=self._timers, timeout_ms=self._timeout_ms())
+        return await writing.run(self._turns)
 
     # Showing
 

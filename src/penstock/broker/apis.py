@@ -41,7 +41,7 @@ def every_api(parts: Parts) -> tuple[Api, ...]:
         coordinators=parts.transactions,
         enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,
     )
-    changes = AdminLog(parts.ground.log.bind(part="admin"), is_managed=parts.groups.is_managed)
+    changes = AdminLog(parts.ground.log.bind(part="admin"), is_managed=parts.groups.is_managed, turns=parts.turns)
     families = (*of_records(parts, vouching), *of_the_cluster(parts, changes), *of_coordinators(parts, vouching))
     return tuple(changes.logged(api) for family in families for api in family.apis())
 

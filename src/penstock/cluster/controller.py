@@ -155,11 +155,11 @@ class Controller:
     ) -> tuple[TopicState | BrokerError, ...]:
         """Give topics more partitions."""
 
-        def plan() -> Plan[TopicState]:
+        def plan(some: Sequence[Growth]) -> Plan[TopicState]:
             first = self._chance.below(max(len(self.image.brokers), 1))
-            return plan_growths(self.image, growths, first=first)
+            return plan_growths(self.image, some, first=first)
 
-        return await self._carry_out(plan, validate_only=validate_only)
+        return await self._carry_out_in_parts(growths, plan, validate_only=validate_only)
 
     async def change_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False

@@ -22,6 +22,8 @@ from penstock.api.admin_log import (
 from penstock.api.group_offsets import CommitAnswer
 from penstock.api.registry import Api
 from penstock.config.broker import BROKER_KEYS
+from penstock.model.clock import SystemClock
+from penstock.model.turns import Turns
 from penstock.net.reply import Pending
 from penstock.wire.api import (
     alter_configs,
@@ -37,7 +39,7 @@ REFUSED = 42
 
 
 def lines(changes: Any, request: Any, response: Any) -> list[Any]:
-    return list(changes(request, response))
+    return [line for line in changes(request, response) if line is not None]
 
 
 def test_a_transaction_that_an_operator_ended_is_logged_with_its_partitions() -> None:
@@ -137,7 +139,9 @@ class LeaveContext:
 @pytest.mark.parametrize("fault", ["of the handler", "of the line"])
 def test_a_bug_behind_a_logged_request_reaches_the_connection_that_waits(fault: str) -> None:
     inner = Pending()
-    admin = AdminLog(structlog.get_logger(), is_managed=lambda _: False)
+    admin = AdminLog(
+        structlog.get_logger(), is_managed=lambda _: False, turns=Turns(lambda _: None, SystemClock().monotonic)
+    )
     api = admin.logged(Api(key=13, versions=range(6), handle=lambda context, request: inner))
     failures: list[Exception] = []
     context: Any = LeaveContext()

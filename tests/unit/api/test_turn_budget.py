@@ -30,9 +30,12 @@ from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.wire.api import (
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_partition_reassignments,
     consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
+    create_partitions,
     create_topics,
     delete_groups,
     delete_records,
@@ -54,6 +57,8 @@ from penstock.wire.api import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from penstock.wire.api.table import TABLE
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
@@ -664,9 +669,202 @@ LARGE_TRANSACTIONS = [
 ]
 
 
+def markers(producers: int, topic: str, indexes: list[int]) -> write_txn_markers.Request:
+    return write_txn_markers.Request(
+        markers=[
+            write_txn_markers.WritableTxnMarker(
+                producer_id=producer,
+                transaction_result=True,
+                topics=[write_txn_markers.WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)],
+            )
+            for producer in range(producers)
+        ]
+    )
+
+
+def marked(response: write_txn_markers.Response) -> int:
+    return sum(len(topic.partitions) for marker in response.markers for topic in marker.topics)
+
+
+LARGE_MARKERS = [
+    Case(27, 1, lambda: markers(20, "t0", list(range(100))), marked, 2_000, partitions=100, groups=True),
+    Case(27, 1, lambda: markers(100, "t0", [0] * 100), marked, 10_000, groups=True),
+    Case(27, 1, lambda: markers(5_000, "absent", list(range(20))), marked, 100_000, groups=True),
+    Case(27, 1, lambda: markers(1, "absent", list(range(200_000))), marked, 200_000, groups=True),
+    Case(27, 1, lambda: markers(20_000, "absent", []), lambda response: len(response.markers), 20_000, groups=True),
+]
+
+
+def committed_in_transaction(topics: list[tuple[str, list[int]]]) -> txn_offset_commit.Request:
+    return txn_offset_commit.Request(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        topics=[
+            txn_offset_commit.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+LARGE_TRANSACTIONAL_COMMITS = [
+    Case(
+        28,
+        3,
+        lambda: committed_in_transaction([("absent", list(range(MANY))), *[("absent", [0])] * MANY]),
+        lambda response: sum(len(topic.partitions) for topic in response.topics),
+        2 * MANY,
+        groups=True,
+    ),
+    Case(
+        28,
+        3,
+        lambda: committed_in_transaction([("t0", [0] * 100_000)]),
+        lambda response: len(response.topics[0].partitions),
+        100_000,
+        groups=True,
+    ),
+    Case(
+        28,
+        3,
+        lambda: committed_in_transaction([("t0", list(range(COMMITTED)))]),
+        lambda response: len(response.topics[0].partitions),
+        COMMITTED,
+        partitions=COMMITTED,
+        groups=True,
+    ),
+]
+
+
+def listed_offsets(version: int, indexes: list[int], timestamp: int, count: int, partitions: int) -> Case:
+    return Case(
+        2,
+        version,
+        lambda: list_offsets.Request(
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name="t0",
+                    partitions=[
+                        list_offsets.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                        for index in indexes
+                    ],
+                )
+            ]
+        ),
+        lambda response: len(response.topics[0].partitions),
+        count,
+        partitions=partitions,
+    )
+
+
+MORE_LISTED_OFFSETS = [
+    listed_offsets(3, list(range(60_000)), -1, 60_000, 1),
+    listed_offsets(10, [0] * 100_000, -1, 1, 1),
+    listed_offsets(10, list(range(500)), 0, 500, 500),
+    Case(
+        2,
+        10,
+        lambda: list_offsets.Request(
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name=f"absent{at}", partitions=[list_offsets.ListOffsetsPartition(timestamp=-1)]
+                )
+                for at in range(60_000)
+            ]
+        ),
+        lambda response: len(response.topics),
+        60_000,
+    ),
+]
+
+
+def quotas(count: int, *, remove: bool, name: str = "u") -> alter_client_quotas.Request:
+    return alter_client_quotas.Request(
+        entries=[
+            alter_client_quotas.RequestEntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=f"{name}{at}")],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1000.0, remove=remove)],
+            )
+            for at in range(count)
+        ]
+    )
+
+
+LARGE_QUOTA_CHANGES = [
+    Case(49, 1, lambda: quotas(2_000, remove=False), lambda response: len(response.entries), 2_000),
+    Case(49, 1, lambda: quotas(20_000, remove=True, name="absent"), lambda response: len(response.entries), 20_000),
+]
+
+LARGE_GROWTHS = [
+    Case(
+        37,
+        3,
+        lambda: create_partitions.Request(
+            topics=[
+                create_partitions.CreatePartitionsTopic(name=f"t{at}", count=2, assignments=None) for at in range(1_000)
+            ]
+        ),
+        lambda response: sum(not one.error_code for one in response.results),
+        1_000,
+        topics=1_000,
+    ),
+    Case(
+        37,
+        3,
+        lambda: create_partitions.Request(
+            topics=[
+                create_partitions.CreatePartitionsTopic(name=f"absent{at}", count=2, assignments=None)
+                for at in range(20_000)
+            ]
+        ),
+        lambda response: len(response.results),
+        20_000,
+    ),
+]
+
+LARGE_HEARTBEATS = [
+    # A heartbeat is one decision about its group, so it has one turn: its size is bounded by what a group reads.
+    Case(
+        68,
+        1,
+        lambda: consumer_group_heartbeat.Request(
+            group_id="c",
+            member_id="m",
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[f"t{at}" for at in range(500)],
+            topic_partitions=[],
+        ),
+        lambda response: response.member_epoch > 0,
+        True,
+        topics=500,
+        groups=True,
+    ),
+]
+
+
 @pytest.mark.parametrize(
     "case",
-    [*CASES, *LARGE_FETCHES, *LARGE_LISTS, *LARGE_QUESTIONS, *LARGE_CHANGES, *LARGE_GROUP_CHANGES, *LARGE_TRANSACTIONS],
+    [
+        *CASES,
+        *LARGE_FETCHES,
+        *LARGE_LISTS,
+        *LARGE_QUESTIONS,
+        *LARGE_CHANGES,
+        *LARGE_GROUP_CHANGES,
+        *LARGE_TRANSACTIONS,
+        *LARGE_MARKERS,
+        *LARGE_TRANSACTIONAL_COMMITS,
+        *MORE_LISTED_OFFSETS,
+        *LARGE_QUOTA_CHANGES,
+        *LARGE_GROWTHS,
+        *LARGE_HEARTBEATS,
+    ],
     ids=repr,
 )
 def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
