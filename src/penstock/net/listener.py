@@ -128,9 +128,13 @@ class Listener:
                 ready()
                 while True:
                     await asyncio.sleep(SWEEP_S)
-                    self._resume_accepting()
-                    self._accepted_this_second = 0
-                    self._sweep()
+                    try:
+                        self._resume_accepting()
+                        self._accepted_this_second = 0
+                        self._sweep()
+                    except Exception as error:
+                        # Every connection of this listener depends on this loop: the next sweep may succeed.
+                        self._on_bug("listener", error)
         finally:
             # A connection that closes lets a listener that is out of descriptors accept again: not this one any more.
             self._paused = None

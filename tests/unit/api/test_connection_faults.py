@@ -285,11 +285,15 @@ def tracing(on_line: Callable[[Line, FrameType], None]) -> Iterator[None]:
         return in_frame if is_traced(frame.f_code) else None
 
     before = sys.gettrace()
+    # A collection would run the last lines of coroutines that earlier lives left, and a failure there reaches nobody.
+    gc.collect(0)
+    gc.disable()
     sys.settrace(in_call)
     try:
         yield
     finally:
         sys.settrace(before)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
