@@ -61,6 +61,8 @@ SYNC_PROTOCOL_FROM = 5
 NOT_FOUND_FROM = 6
 PROTOCOL_NULLABLE_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9
+GROUPS_AT_ONCE_MAX = 500
+"""Groups of a coordinator that are listed without a look at the clock."""
 
 
 class Groups:
@@ -183,7 +185,7 @@ class Groups:
                 if self._turns.spent():
                     await self._turns.pause()
                 try:
-                    found = coordinator.shard().list_groups(request.states_filter, request.types_filter)
+                    found = await self._listed(coordinator, request)
                 except NotCoordinator:
                     continue
                 asked.append(coordinator)
@@ -195,6 +197,17 @@ class Groups:
             list_api.Response(groups=each(groups, listed)),
             lambda error: list_api.Response(error_code=error.code),
         )
+
+    async def _listed(self, coordinator: GroupCoordinator, request: list_api.Request) -> list[ListedGroup]:
+        """The groups of a coordinator that a request asks for, some at a time."""
+        names = coordinator.shard().group_names()
+        found: list[ListedGroup] = []
+        for first in range(0, len(names), GROUPS_AT_ONCE_MAX):
+            some = names[first : first + GROUPS_AT_ONCE_MAX]
+            found += coordinator.shard().list_groups(request.states_filter, request.types_filter, some)
+            if self._turns.spent():
+                await self._turns.pause()
+        return found
 
     async def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
         codes: dict[str, int] = {}

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.api.group_asking import when_committed
 from penstock.api.registry import Api, RequestContext
 from penstock.core.group.consumer_patterns import compiled
-from penstock.core.txn.state import STATE_BY_LABEL, TxnState
+from penstock.core.txn.state import STATE_BY_LABEL, Transaction, TxnState
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
 from penstock.model.ids import TopicPartition
@@ -228,26 +228,26 @@ class TxnAdmin:
             if request.transactional_id_pattern:
                 matches = compiled(request.transactional_id_pattern).fullmatch
             asked = list(self._coordinators.serving())
-            told: list[list_api.TransactionState] = []
+            found: list[Transaction] = []
             for coordinator in asked:
-                found = coordinator.shard().listed(
+                found += coordinator.shard().listed(
                     context.now_ms,
                     states=states,
                     producer_ids=request.producer_id_filters,
                     duration_ms=request.duration_filter,
                     matches=matches,
                 )
-                told += [
-                    list_api.TransactionState(
-                        transactional_id=transaction.transactional_id,
-                        producer_id=transaction.producer_id,
-                        transaction_state=transaction.state.label,
-                    )
-                    for transaction in found
-                ]
                 if self._turns.spent():
                     await self._turns.pause()
         except BrokerError as error:
             return failed(error)
-        answer = list_api.Response(unknown_state_filters=unknown, transaction_states=told)
+        answer = list_api.Response(unknown_state_filters=unknown, transaction_states=each(found, listed))
         return when_committed(asked, answer, failed)
+
+
+def listed(transaction: Transaction) -> list_api.TransactionState:
+    return list_api.TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.label,
+    )

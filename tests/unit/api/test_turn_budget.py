@@ -50,6 +50,7 @@ from penstock.wire.api import (
     fetch,
     find_coordinator,
     incremental_alter_configs,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
@@ -881,5 +882,20 @@ def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path:
                 world.hosts.get("t0", partition)
         response = await measured(world, calls, case.key, case.request(), case.version)
         assert case.results(response) == case.count
+
+    in_world(tmp_path, act, clock=calls)
+
+
+def test_the_groups_of_one_coordinator_are_listed_in_turns_that_are_short(tmp_path: Path) -> None:
+    calls = Calls()
+
+    async def act(world: World) -> None:
+        await make_topics(world, 1)
+        await make_coordinators(world)
+        # As if each had committed an offset: a group that has never had a member.
+        groups = vars(world.parts.groups.of("g").shard())["_groups"]
+        groups.update(dict.fromkeys([f"g{at}" for at in range(20_000)]))
+        response = await measured(world, calls, 16, list_groups.Request(), 5)
+        assert len(response.groups) == 20_000
 
     in_world(tmp_path, act, clock=calls)

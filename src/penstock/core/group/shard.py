@@ -276,13 +276,23 @@ class GroupShard:
         """How many offsets are committed."""
         return self._book.count
 
-    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types; none given means any. Case does not matter."""
+    def group_names(self) -> list[str]:
+        return list(self._groups)
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = (), names: Iterable[str] | None = None
+    ) -> list[ListedGroup]:
+        """The groups in one of these states and of one of these types; none given means any. Case does not matter.
+
+        With `names` only those of them that there are: a shard with many groups is listed some at a time.
+        """
         in_states = {state.strip().lower() for state in states}
         of_types = {type_.lower() for type_ in types}
         found: list[ListedGroup] = []
-        for name, group in self._groups.items():
-            listed = (group or self._new_classic(name)).listed()
+        for name in self._groups if names is None else names:
+            if name not in self._groups:
+                continue
+            listed = (self._groups[name] or self._new_classic(name)).listed()
             if in_states and listed.state.lower() not in in_states:
                 continue
             if of_types and listed.type.lower() not in of_types:
