@@ -538,6 +538,9 @@ class Connection:
             if isinstance(first, RestOfFile):
                 if not self._send_file(first):
                     return
+            elif not len(first):
+                # Sending nothing is no progress: the loop would never end.
+                out.popleft()
             elif isinstance(first, IN_MEMORY):
                 if not self._sent(self._sock.send(first) if len(out) == 1 else self._send_vector()):
                     return

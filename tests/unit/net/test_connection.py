@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from penstock.net.connection import FRAME_LARGE_BYTES, SHARE_REQUESTS, SHARE_S, Connection, ConnectionLimits
+from penstock.net.connection import (
+    FRAME_LARGE_BYTES,
+    SENDMSG_BUFFERS_MAX,
+    SHARE_REQUESTS,
+    SHARE_S,
+    Connection,
+    ConnectionLimits,
+)
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
 from penstock.net.turns import Turns
@@ -354,6 +361,26 @@ def test_a_slice_of_a_file_is_sent_between_its_neighbours(tmp_path: Path) -> Non
 
     asyncio.run(scenario())
     piece.close()
+
+
+@pytest.mark.timeout(60)  # A loop that never ends is what this is about.
+@pytest.mark.parametrize("pieces", [1, SENDMSG_BUFFERS_MAX, SENDMSG_BUFFERS_MAX + 1])
+def test_empty_pieces_of_a_response_keep_nobody_waiting(pieces: int, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"of a file")
+    nothing = Slice(path, 0, 0)
+
+    def serve(_: Connection, __: memoryview) -> Outcome:
+        return [pieces.to_bytes(4, "big"), b"", *[b"x"] * pieces, b"", nothing, b""]
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            for _ in range(2):
+                await it.send(b"ask")
+                assert await it.receive() == b"x" * pieces
+
+    asyncio.run(scenario())
+    nothing.close()
 
 
 def test_a_file_that_ends_before_its_slice_closes_the_connection(tmp_path: Path) -> None:
