@@ -16,7 +16,7 @@ METRICS ?=
 WORKERS ?= 2
 TESTS ?= tests
 
-.PHONY: help up install test check lint format docs check-generated generate bench record kafka spark-jars clean
+.PHONY: help up install test check lint format docs check-generated generate bench record kafka spark-jars sparks clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -84,6 +84,9 @@ kafka: $(DEV) ## fetch Apache Kafka's jars, for its tools in the tests and for t
 
 spark-jars: $(DEV) ## fetch the jars of Spark's own Kafka connector, for a test and the comparison (needs Maven)
 	$(BIN)/python tools/spark_jars.py
+
+sparks: $(DEV) ## install other versions of PySpark beside the one of .venv, for the tests of them
+	$(BIN)/python tools/sparks.py
 
 record: kafka ## record Apache Kafka's answers anew for the differential tests
 	$(BIN)/python tools/record_differential.py

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from tools import sparks
 from tools.spark_jars import is_complete, jars_folder
 
 from penstock.testing.apache_kafka import KAFKA_VERSION
@@ -23,6 +24,7 @@ HOW_TO_GET = {
     "librdkafka-headers": "install librdkafka's headers (on Debian: apt-get install librdkafka-dev)",
     "make": "install make",
     "spark-kafka-jars": "run `make spark-jars` (needs Maven)",
+    **{f"pyspark-{version}": "run `make sparks`" for version in sparks.VERSIONS},
 }
 SKIPPED = "Skipped: "
 """What pytest puts before the reason of a skip."""
@@ -34,6 +36,8 @@ def have(program: str) -> bool:
         return KAFKA_JARS.is_dir() and any(KAFKA_JARS.glob("kafka-clients-*.jar"))
     if program == "spark-kafka-jars":
         return is_complete(jars_folder(ROOT))
+    if program.startswith("pyspark-"):
+        return sparks.is_complete(ROOT / ".cache" / program)
     if program == "librdkafka-headers":
         return have("gcc") and _compiles("#include <librdkafka/rdkafka.h>\n")
     return shutil.which(program) is not None

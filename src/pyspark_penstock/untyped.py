@@ -1,21 +1,15 @@
-"""Libraries whose own types are partial or missing: they are Any here, and what leaves this package is typed by us."""
+"""numpy, pyarrow and fastavro as Any: their own types are partial or missing, and what leaves this package is typed.
+
+``pyarrow.array`` imports pandas, which takes a worker's first task most of a second: readers make arrays with
+``Array.from_buffers``.
+"""
 
 from importlib import import_module
 from typing import Any
 
-from pyspark.sql.types import DataType, StructType
-
 numpy: Any = import_module("numpy")
 pyarrow: Any = import_module("pyarrow")
-
-
-def arrow_schema(schema: StructType) -> Any:
-    """The Arrow schema that Spark expects of a batch with these columns."""
-    return import_module("pyspark.sql.pandas.types").to_arrow_schema(schema, timezone="UTC")
-
-
-def arrow_type(kind: DataType) -> Any:
-    return import_module("pyspark.sql.pandas.types").to_arrow_type(kind, timezone="UTC")
+compute: Any = import_module("pyarrow.compute")
 
 
 def fastavro() -> Any:

