@@ -8,11 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from penstock.client.connection import Address
+from penstock.model.errors import BrokerError
 from penstock.wire.api import describe_log_dirs, list_offsets, offset_commit, offset_fetch
+from pyspark_penstock.errors import PenstockRuntimeError, WrongOption
 from pyspark_penstock.fetching import LIST_OFFSETS_VERSION_MAX
-from pyspark_penstock.link import BrokerLink, raise_for
+from pyspark_penstock.java_regex import translated
+from pyspark_penstock.link import BrokerLink, LinkDown, raise_for
+from pyspark_penstock.offset_options import AtOffsets, AtTime, Back, Everywhere, Limit, OfGroup
 from pyspark_penstock.offsets import EARLIEST, LATEST, Offsets, Place, named
-from pyspark_penstock.options import AtOffsets, AtTime, Back, Everywhere, Limit, OfGroup, Subscription
+from pyspark_penstock.topic_options import Subscription
 
 OFFSET_FETCH_VERSION_MAX = 7
 """Later versions ask for several groups at once."""
@@ -21,7 +25,7 @@ NOTHING_COMMITTED = -1
 NO_SUCH_TIME = -1
 
 
-class MissingTopic(Exception):
+class MissingTopic(PenstockRuntimeError):
     """A topic that a query names does not exist."""
 
 
@@ -45,7 +49,7 @@ class Cluster:
     def _places(self) -> frozenset[Place]:
         wanted = self._subscription
         if wanted.pattern:
-            pattern = re.compile(wanted.pattern)
+            pattern = re.compile(translated(wanted.pattern))
             names = [name for name in self._link.topics(None) if pattern.fullmatch(name)]
             return self._of(self._link.topics(names)) if names else frozenset()
         if wanted.topics:
@@ -70,6 +74,13 @@ class Cluster:
 
     def topic_id(self, topic: str) -> bytes:
         return self._link.topic_id(topic)
+
+    def leader(self, topic: str, partition: int) -> Address | None:
+        """Where the partition can be read, so that tasks need not ask; None where that is not known now."""
+        try:
+            return self._link.leader(topic, partition)
+        except (LinkDown, BrokerError):
+            return None
 
     # Where they begin and end
 
@@ -156,7 +167,7 @@ class Cluster:
 
     def _specific(self, limit: AtOffsets, places: frozenset[Place]) -> Offsets:
         if frozenset(limit.offsets) != places:
-            raise ValueError(
+            raise WrongOption(
                 "Partitions specified for Kafka start offsets don't match what are assigned. Maybe topic partitions "
                 "are created or deleted while the query is running. Use -1 for latest, -2 for earliest.\n"
                 f"Specified: {named(limit.offsets)} Assigned: {named(places)}"
@@ -171,7 +182,7 @@ class Cluster:
         else:
             times = limit.timestamps_ms
         if frozenset(times) != places:
-            raise ValueError(
+            raise WrongOption(
                 f"Partitions specified for Kafka timestamp based {'starting' if starting else 'ending'} offsets don't "
                 "match what are assigned. Maybe topic partitions are created or deleted while the query is running, "
                 f"or you didn't specify all the partitions.\nSpecified: {named(times)} Assigned: {named(places)}"
@@ -180,7 +191,7 @@ class Cluster:
         missing = [place for place, offset in found.items() if offset == NO_SUCH_TIME]
         if missing and not limit.or_latest:
             topic, partition = min(missing)
-            raise ValueError(
+            raise WrongOption(
                 f"No offset matched from request of topic-partition {topic}-{partition} and timestamp "
                 f"{times[topic, partition]}."
             )

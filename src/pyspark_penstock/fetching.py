@@ -23,6 +23,7 @@ from penstock.model.generated_errors import (
 from penstock.wire.api import fetch, list_offsets
 from penstock.wire.primitives import ZERO_UUID, Buffer
 from penstock.wire.records import iter_batches
+from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.link import AnswerBuffer, BrokerLink, LinkDown, raise_for
 from pyspark_penstock.offsets import EARLIEST, LATEST, OffsetRange
 
@@ -41,11 +42,11 @@ LIST_OFFSETS_VERSION_MAX = 6
 log = logging.getLogger("pyspark_penstock")
 
 
-class DataLoss(Exception):
+class DataLoss(PenstockRuntimeError):
     """Records that a query was to read are not there any more, and failOnDataLoss is true."""
 
 
-class ReadTimeout(Exception):
+class ReadTimeout(PenstockRuntimeError):
     """No broker gave the records of a range in time."""
 
 

@@ -5,11 +5,12 @@ A link belongs to one thread and is never pickled; its settings are, and every p
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
 from typing import Any, Self, TypeVar
@@ -28,6 +29,7 @@ from penstock.model.generated_errors import (
 from penstock.wire.api import api_versions, find_coordinator, metadata
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
 from penstock.wire.primitives import ZERO_UUID, Buffer
+from pyspark_penstock.errors import PenstockRuntimeError, WrongOption
 
 ANSWER_BYTES_MAX = 1 << 28
 """The largest answer that is read; a fetch asks for far less and gets more only where a single batch is larger."""
@@ -35,9 +37,15 @@ PIPELINE_MAX = 64
 """Requests of one connection that wait for their answers."""
 VERSIONS_ASKED_WITH = 3
 FIND_COORDINATOR_VERSION_MAX = 3
-"""Later versions ask for several coordinators at once, which nobody here does."""
+"""The latest that asks for one coordinator."""
+FIND_COORDINATORS_VERSION = 4
+"""The first that asks for several at once."""
 METADATA_VERSION_MAX = 12
 """The latest that still asks by name; it answers with topic ids."""
+COORDINATORS_KEPT_MAX = 1_000
+"""Coordinators that a link remembers from one task to the next."""
+CONTACT_MS_MAX = 5_000
+"""How long the first contact with a cluster is tried."""
 COORDINATOR_OF_GROUP = 0
 COORDINATOR_OF_TRANSACTIONS = 1
 CLIENT_ID = "pyspark-penstock"
@@ -46,11 +54,15 @@ PLAINTEXT = "PLAINTEXT"
 Answered = TypeVar("Answered")
 
 
-class LinkDown(Exception):
+class LinkDown(PenstockRuntimeError):
     """A connection could not be made or broke; what was asked may or may not have been done."""
 
 
-class AnswerTooLarge(Exception):
+class Unreachable(LinkDown):
+    """No bootstrap server has ever answered."""
+
+
+class AnswerTooLarge(PenstockRuntimeError):
     """A broker announced an answer that no request asked for."""
 
 
@@ -75,16 +87,16 @@ class LinkSettings:
         """
         bootstrap = properties.get("bootstrap.servers", "").strip()
         if not bootstrap:
-            raise ValueError(
+            raise WrongOption(
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer or producer"
             )
         protocol = properties.get("security.protocol", PLAINTEXT)
         if protocol.upper() != PLAINTEXT:
-            raise ValueError(f"Option 'kafka.security.protocol' is {protocol}: only {PLAINTEXT} is spoken here")
+            raise WrongOption(f"Option 'kafka.security.protocol' is {protocol}: only {PLAINTEXT} is spoken here")
         try:
             parse_addresses(bootstrap)
         except ClientError as error:
-            raise ValueError(f"Option 'kafka.bootstrap.servers': {error}") from None
+            raise WrongOption(f"Option 'kafka.bootstrap.servers': {error}") from None
         return cls(
             bootstrap=bootstrap,
             client_id=properties.get("client.id", CLIENT_ID),
@@ -105,7 +117,7 @@ def _millis(properties: Mapping[str, str], name: str, default: int) -> int:
     except ValueError:
         value = 0
     if value <= 0:
-        raise ValueError(f"Option 'kafka.{name}' must be a positive number of milliseconds, not {text!r}")
+        raise WrongOption(f"Option 'kafka.{name}' must be a positive number of milliseconds, not {text!r}")
     return value
 
 
@@ -142,6 +154,12 @@ class _Channel:
     pending: deque[tuple[int, int, int]] = field(default_factory=deque[tuple[int, int, int]])
     """Correlation id, API key and version of each request that has no answer yet."""
 
+    def is_idle(self) -> bool:
+        """Whether no answer is awaited and none came: a connection that its broker has closed is readable."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not self.pending and not poll.poll(0)
+
 
 class BrokerLink:
     """Connections to the brokers of a cluster, and what is known of its leaders and coordinators.
@@ -159,6 +177,7 @@ class BrokerLink:
         self._topics: dict[str, dict[int, PartitionView]] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
+        self._leaders_assumed: dict[tuple[str, int], Address] = {}
         self._asked = 0
 
     def __enter__(self) -> Self:
@@ -177,7 +196,10 @@ class BrokerLink:
     # What is known of the cluster
 
     def topics(self, names: Iterable[str] | None) -> dict[str, dict[int, PartitionView]]:
-        """The partitions of these topics, of all with None; a topic that does not exist is left out. Asked anew."""
+        """The partitions of these topics, of all but the brokers' own with None; asked each time.
+
+        A topic that does not exist is left out.
+        """
         wanted = None if names is None else [metadata.MetadataRequestTopic(name=name) for name in names]
         request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
         answer = self.ask_anyone(metadata, request, METADATA_VERSION_MAX)
@@ -187,7 +209,7 @@ class BrokerLink:
             self._topics.pop(topic.name, None)
             if topic.error_code == UnknownTopicOrPartition.code:
                 continue
-            if names is None and topic.error_code == TopicAuthorizationFailed.code:
+            if names is None and (topic.is_internal or topic.error_code == TopicAuthorizationFailed.code):
                 continue
             raise_for(topic.error_code, f"topic {topic.name}")
             self._topic_ids[topic.name] = topic.topic_id
@@ -211,6 +233,9 @@ class BrokerLink:
 
     def leader(self, topic: str, partition: int) -> Address:
         """Where to ask for a partition; remembered until `forget`."""
+        assumed = self._leaders_assumed.get((topic, partition))
+        if assumed is not None:
+            return assumed
         if topic not in self._topics:
             self.topics([topic])
         view = self._topics.get(topic, {}).get(partition)
@@ -221,6 +246,10 @@ class BrokerLink:
             self.forget()
             raise LeaderNotAvailable(f"{topic}-{partition} has no leader")
         return address
+
+    def assume_leader(self, topic: str, partition: int, address: Address) -> None:
+        """Take another process's word for who leads; a broker that does not lead any more says so, and is forgotten."""
+        self._leaders_assumed[topic, partition] = address
 
     def coordinator(self, key: str, kind: int = COORDINATOR_OF_GROUP) -> Address:
         """Which broker keeps this group or transactional id; remembered until `forget`."""
@@ -234,10 +263,36 @@ class BrokerLink:
         self._coordinators[kind, key] = address
         return address
 
+    def find_coordinators(self, keys: Sequence[str], kind: int = COORDINATOR_OF_GROUP) -> None:
+        """Find the coordinators of many groups or transactional ids by one request; `coordinator` remembers them."""
+        missing = [key for key in keys if (kind, key) not in self._coordinators]
+        if len(missing) < 2:
+            return
+        request = find_coordinator.Request(key_type=kind, coordinator_keys=missing)
+        answer = self.ask_anyone(find_coordinator, request, FIND_COORDINATORS_VERSION)
+        for each in answer.coordinators:
+            if not each.error_code:
+                self._coordinators[kind, each.key] = (each.host, each.port)
+
     def forget(self) -> None:
         """Ask anew who leads and who coordinates."""
         self._topics.clear()
         self._coordinators.clear()
+        self._leaders_assumed.clear()
+
+    def renew(self) -> None:
+        """Make the link of an earlier task as good as new: it keeps coordinators, and connections that are idle.
+
+        A coordinator that has moved says so, or is not there, and is looked for again; topics and leaders are not kept,
+        as a topic may have more partitions by now.
+        """
+        self._topics.clear()
+        if len(self._coordinators) > COORDINATORS_KEPT_MAX:
+            self._coordinators.clear()
+        self._topic_ids.clear()
+        for address, channel in list(self._channels.items()):
+            if not channel.is_idle():
+                self.drop(address)
 
     # One question, one answer
 
@@ -302,6 +357,29 @@ class BrokerLink:
 
     # Patience
 
+    def require_contact(self) -> None:
+        """Raise `Unreachable` within seconds where no bootstrap server answers.
+
+        For the start of a query, where a wrong address is likelier than a broker that restarts; later on, `patiently`
+        waits for those.
+        """
+        patience = min(CONTACT_MS_MAX, self.settings.api_timeout_ms) / 1000
+        deadline = self.clock.monotonic() + patience
+        while not self._channels:
+            tried: list[str] = []
+            for address in self._bootstrap:
+                try:
+                    self._channel(address, patience / len(self._bootstrap))
+                    return
+                except LinkDown as error:
+                    tried.append(str(error))
+            if self.clock.monotonic() + self.settings.backoff_max_ms / 1000 > deadline:
+                raise Unreachable(
+                    f"no broker answers at kafka.bootstrap.servers={self.settings.bootstrap}: {'; '.join(tried)}. Is "
+                    "the address right, does a broker run there, and can this machine reach it?"
+                )
+            time.sleep(self.settings.backoff_ms / 1000)
+
     def patiently(self, doing: str, attempt: Callable[[], Answered]) -> Answered:
         """Repeat an attempt while its failure may pass, up to `LinkSettings.api_timeout_ms`; then raise the failure."""
         deadline = self.clock.monotonic() + self.settings.api_timeout_ms / 1000
@@ -322,12 +400,13 @@ class BrokerLink:
 
     # Frames
 
-    def _channel(self, address: Address) -> _Channel:
+    def _channel(self, address: Address, connect_seconds_max: float | None = None) -> _Channel:
         channel = self._channels.get(address)
         if channel is not None:
             return channel
         try:
-            made = socket.create_connection(address, timeout=self.settings.connect_timeout_ms / 1000)
+            seconds = self.settings.connect_timeout_ms / 1000
+            made = socket.create_connection(address, timeout=min(seconds, connect_seconds_max or seconds))
         except OSError as error:
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
         made.settimeout(self.settings.request_timeout_ms / 1000)

@@ -2,54 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.pyspark_penstock.scripted_broker import Answer, Scripted, framed, one_topic, settings, versions
 
 from penstock.model.generated_errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownServerError
 from penstock.wire.api import api_versions, metadata
-from pyspark_penstock.link import ANSWER_BYTES_MAX, AnswerBuffer, AnswerTooLarge, BrokerLink, LinkDown, LinkSettings
-
-Answer = Callable[[int, bytes], bytes | None]
-SECONDS_MAX = 60.0
-
-
-class Scripted:
-    """A port that answers every request as a function says; None closes the connection."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(SECONDS_MAX)
-        self.bootstrap = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = 0
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with connection:
-                while size := connection.recv(4, socket.MSG_WAITALL):
-                    request = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
-                    api_key, _, correlation_id = struct.unpack_from(">hhi", request)
-                    answer = self._answer(api_key, struct.pack(">i", correlation_id))
-                    if answer is None:
-                        break
-                    connection.sendall(answer)
-
-    def close(self) -> None:
-        # A listener that another thread waits on is woken by a shutdown, not by a close.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(SECONDS_MAX)
+from pyspark_penstock.link import ANSWER_BYTES_MAX, AnswerBuffer, AnswerTooLarge, BrokerLink, LinkDown, Unreachable
 
 
 @pytest.fixture
@@ -63,19 +24,6 @@ def port() -> Iterator[Callable[[Answer], Scripted]]:
     yield open_port
     for each in opened:
         each.close()
-
-
-def settings(bootstrap: str, api_timeout_ms: int = 60_000) -> LinkSettings:
-    return LinkSettings(bootstrap=bootstrap, api_timeout_ms=api_timeout_ms, backoff_ms=1, backoff_max_ms=5)
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
-def versions(correlation: bytes, *known: tuple[int, int, int]) -> bytes:
-    keys = [api_versions.ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in known]
-    return framed(correlation + api_versions.encode_response(api_versions.Response(api_keys=keys), 3))
 
 
 def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Answer], Scripted]) -> None:
@@ -103,12 +51,7 @@ def test_what_is_known_of_a_topic_is_asked_once_until_it_is_forgotten(port: Call
         asked.append(api_key)
         if api_key == api_versions.API_KEY:
             return versions(correlation, (metadata.API_KEY, 0, 12))
-        part = metadata.MetadataResponsePartition(partition_index=0, leader_id=7, leader_epoch=3)
-        found = metadata.Response(
-            brokers=[metadata.MetadataResponseBroker(node_id=7, host="h", port=9)],
-            topics=[metadata.MetadataResponseTopic(name="orders", topic_id=b"i" * 16, partitions=[part])],
-        )
-        return framed(correlation + b"\0" + metadata.encode_response(found, 12))
+        return one_topic(correlation)
 
     scripted = port(answer)
     with BrokerLink(settings(scripted.bootstrap)) as link:
@@ -148,6 +91,50 @@ def test_patience_ends_with_the_failure_and_what_was_tried() -> None:
     link = BrokerLink(settings("127.0.0.1:1", api_timeout_ms=50))
     with pytest.raises(LinkDown, match=r"looking at the topics: broker 127\.0\.0\.1:1"):
         link.patiently("looking at the topics", lambda: link.topics(["orders"]))
+
+
+class HastyClock:
+    """Every look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within_a_minute() -> None:
+    clock = HastyClock()
+    link = BrokerLink(settings("127.0.0.1:1,no-such-host.invalid:9092"), clock)
+    with pytest.raises(Unreachable, match=r"no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1,no-such"):
+        link.require_contact()
+    assert clock.seconds < 10
+
+
+def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Answer], Scripted]) -> None:
+    scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 0, 12)))
+    with BrokerLink(settings(f"127.0.0.1:1,{scripted.bootstrap}")) as link:
+        link.require_contact()
+        link.require_contact()
+    assert scripted.connections == 1
+
+
+def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Answer], Scripted]) -> None:
+    names = {"orders": False, "__consumer_offsets": True}
+
+    def answer(api_key: int, correlation: bytes) -> bytes:
+        if api_key == api_versions.API_KEY:
+            return versions(correlation, (metadata.API_KEY, 0, 12))
+        found = [metadata.MetadataResponseTopic(name=name, is_internal=own) for name, own in names.items()]
+        return framed(correlation + b"\0" + metadata.encode_response(metadata.Response(topics=found), 12))
+
+    with BrokerLink(settings(port(answer).bootstrap)) as link:
+        assert set(link.topics(None)) == {"orders"}
+        assert set(link.topics(["orders", "__consumer_offsets"])) == set(names)
 
 
 def test_room_for_answers_is_kept_and_never_taken_away_from_one_in_use() -> None:
