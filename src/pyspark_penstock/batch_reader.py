@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +11,15 @@ from pyspark.sql.types import StructType
 
 from pyspark_penstock.cluster import Cluster
 from pyspark_penstock.columns import ColumnReader, read_schema
+from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.fetching import RangeFetcher, data_loss
 from pyspark_penstock.link import BrokerLink
+from pyspark_penstock.offset_options import AtOffsets
 from pyspark_penstock.offsets import OffsetRange, Offsets, divided
 from pyspark_penstock.options import ReadOptions
 from pyspark_penstock.pushdown import Bounds, FilterPush
+from pyspark_penstock.shared_link import shared_link
+from pyspark_penstock.spark_internals import exempt_imports_from_collection, offer_filter_pushdown
 
 
 @dataclass(frozen=True)
@@ -29,28 +31,20 @@ class RangePartition(InputPartition):
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[Any]:
     """The Arrow record batches of a range, in the order of its offsets. Runs in an executor."""
-    _spare_collections()
-    with BrokerLink(options.link) as link:
+    with shared_link(options.link) as link:
+        if wanted.leader is not None:
+            link.assume_leader(wanted.topic, wanted.partition, wanted.leader)
         reader = ColumnReader(options, wanted)
         for fetched in RangeFetcher(link, wanted, options.fetch):
             yield from reader.batches(fetched)
-
-
-@functools.cache
-def _spare_collections() -> None:
-    """Keep what is imported out of the sight of the collector of cycles.
-
-    Spark's worker collects after every task, and walking some hundred thousand objects of imported libraries takes
-    longer than a task of a small micro-batch. Once for a process: what is made later is collected as ever.
-    """
-    gc.freeze()
+    exempt_imports_from_collection()
 
 
 def check_schema(options: ReadOptions, schema: StructType) -> None:
     """Columns are chosen by options: a schema of the user's own would be another promise."""
     expected = read_schema(options)
     if schema.fieldNames() != expected.fieldNames():
-        raise ValueError("Kafka source has a fixed schema and cannot be set with a custom one")
+        raise WrongOption("Kafka source has a fixed schema and cannot be set with a custom one")
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
@@ -66,7 +60,9 @@ class BatchReader(DataSourceReader):
         self._options = options
         self.bounds = Bounds()
         """What filters of the query say about partitions, offsets and times."""
-        vars(self)["pushFilters"] = FilterPush(self)
+        if options.filter_pushdown:
+            # Spark keeps what is planned with a frame's filters for the frame's next query, which may have none.
+            offer_filter_pushdown(self, FilterPush(self))
 
     def __repr__(self) -> str:
         return "BatchReader()"
@@ -74,6 +70,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with BrokerLink(options.link) as link:
+            link.require_contact()
             cluster = Cluster(link, options.subscription, read_committed=options.fetch.read_committed)
             now_ms = link.clock.now_ms()
             start = cluster.resolve(options.start, starting=True, now_ms=now_ms)
@@ -87,6 +84,7 @@ class BatchReader(DataSourceReader):
                         start=start[topic, partition],
                         end=until,
                         topic_id=cluster.topic_id(topic),
+                        leader=cluster.leader(topic, partition),
                     )
                     for (topic, partition), until in sorted(end.items())
                     if (topic, partition) in start
@@ -97,12 +95,14 @@ class BatchReader(DataSourceReader):
         return [RangePartition(each) for each in chosen]
 
     def _check(self, cluster: Cluster, start: Offsets, end: Offsets) -> None:
-        """A start that the log has passed is lost data; an end before the start is a mistake."""
+        """A start that the log has passed, or an end that it has not reached, is lost data; an end before the start is
+        a mistake."""
+        self._check_ends(cluster, start, end)
         earliest = cluster.earliest(start)
         for (topic, partition), first in sorted(start.items()):
             last = end.get((topic, partition), first)
             if first > last:
-                raise ValueError(
+                raise WrongOption(
                     f"The resolved start offset {first} is greater than the resolved end offset {last} for topic "
                     f"{topic} partition {partition}."
                 )
@@ -113,6 +113,18 @@ class BatchReader(DataSourceReader):
                     f"{earliest[topic, partition]}.",
                 )
                 start[topic, partition] = min(earliest[topic, partition], last)
+
+    def _check_ends(self, cluster: Cluster, start: Offsets, end: Offsets) -> None:
+        """Only offsets that the user has written can lie beyond the end of a log."""
+        if not isinstance(self._options.end, AtOffsets):
+            return
+        for place, last in sorted(cluster.latest(end).items()):
+            if end[place] > last:
+                data_loss(
+                    self._options.fetch,
+                    f"Ending offset for {place[0]}-{place[1]} was {end[place]} but its log ends at {last}.",
+                )
+                end[place] = max(last, start.get(place, last))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, RangePartition):

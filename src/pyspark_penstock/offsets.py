@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
+
+from pyspark_penstock.errors import WrongOption
 
 EARLIEST = -2
 LATEST = -1
@@ -36,13 +38,13 @@ def from_json(value: object, said: str | None = None) -> Offsets:
         return _partition_numbers(value)
     except (TypeError, ValueError, AttributeError):
         text = json.dumps(value) if said is None else said
-        raise ValueError(f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}') from None
+        raise WrongOption(f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}') from None
 
 
 def offsets_option(text: str) -> Offsets:
     found = from_json(_parsed(text), text)
     if any(offset < EARLIEST for offset in found.values()):
-        raise ValueError(f"Offsets are 0 or more, {LATEST} for latest or {EARLIEST} for earliest, got {text}")
+        raise WrongOption(f"Offsets are 0 or more, {LATEST} for latest or {EARLIEST} for earliest, got {text}")
     return found
 
 
@@ -51,7 +53,7 @@ def timestamps_option(text: str) -> Offsets:
     try:
         return _partition_numbers(_parsed(text))
     except (TypeError, ValueError, AttributeError):
-        raise ValueError(
+        raise WrongOption(
             'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},\n'
             f'"topicB": {{"0": 123456789, "1": 123456789}}}}, got {text}'
         ) from None
@@ -63,7 +65,7 @@ def assignment_option(text: str) -> frozenset[Place]:
         topics = cast("dict[str, list[int]]", _parsed(text))
         return frozenset((topic, _integer(each)) for topic, parts in topics.items() for each in parts)
     except (TypeError, ValueError, AttributeError):
-        raise ValueError(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from None
+        raise WrongOption(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from None
 
 
 def _parsed(text: str) -> object:
@@ -98,6 +100,8 @@ class OffsetRange:
     start: int
     end: int
     topic_id: bytes = bytes(16)
+    leader: tuple[str, int] | None = None
+    """Host and port of the broker that led the partition when the range was planned."""
 
     @property
     def place(self) -> Place:
@@ -114,11 +118,7 @@ class OffsetRange:
         for part in range(parts):
             end = start + (self.end - start) // (parts - part)
             if end > start:
-                ranges.append(
-                    OffsetRange(
-                        topic=self.topic, partition=self.partition, start=start, end=end, topic_id=self.topic_id
-                    )
-                )
+                ranges.append(replace(self, start=start, end=end))
             start = end
         return ranges
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
-
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark_penstock.cluster import NO_SUCH_TIME, Cluster
 from pyspark_penstock.offsets import OffsetRange
+from pyspark_penstock.spark_internals import HAS_FILTER_PUSHDOWN
+
+if TYPE_CHECKING or HAS_FILTER_PUSHDOWN:
+    from pyspark.sql.datasource import (
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+    )
 
 OFFSET_MAX = 1 << 63
 NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
@@ -126,19 +127,13 @@ class Bounded(Protocol):
 
 
 class FilterPush:
-    """A reader's ``pushFilters``.
-
-    Spark refuses every query over a reader whose class defines the method while
-    ``spark.sql.python.filterPushdown.enabled`` is false, which it is unless set. This one passes for the method of the
-    base class where Spark looks whether there is one, and is called where Spark pushes filters.
-    """
+    """Narrows a reader by the filters that Spark pushes."""
 
     def __init__(self, reader: Bounded) -> None:
         self._reader = reader
-        self.__func__: Callable[..., Any] = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the reader; the filters that Spark has to evaluate nevertheless."""
+        """Returns the filters that Spark has to evaluate all the same."""
         rest: list[Filter] = []
         for each in filters:
             found = narrowed(self._reader.bounds, each)

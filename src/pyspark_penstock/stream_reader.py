@@ -6,15 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from penstock.model.clock import Clock
@@ -22,8 +15,10 @@ from penstock.model.generated_errors import UnknownTopicOrPartition
 from penstock.wire.primitives import ZERO_UUID
 from pyspark_penstock.batch_reader import RangePartition, check_schema, read_range
 from pyspark_penstock.cluster import Cluster
+from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.fetching import data_loss
 from pyspark_penstock.link import BrokerLink
+from pyspark_penstock.offset_options import AtOffsets, Back, Everywhere, OfGroup
 from pyspark_penstock.offsets import (
     EARLIEST,
     LATEST,
@@ -37,17 +32,45 @@ from pyspark_penstock.offsets import (
     to_json,
     weighted,
 )
-from pyspark_penstock.options import AtOffsets, Everywhere, ReadOptions
+from pyspark_penstock.options import Admission, ReadOptions
+from pyspark_penstock.spark_internals import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 LOOKUPS_MAX = 3
 """How often the end of a partition is looked up that lies before what has been read."""
 LOOKUP_SECONDS = 1.0
 
 
-def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     parsed = ReadOptions.of(options, streaming=True)
     check_schema(parsed, schema)
-    return StreamReader(parsed)
+    if HAS_ADMISSION_CONTROL:
+        return StreamReader(parsed)
+    refuse_without_admission_control(parsed)
+    return StreamReaderToLatest(parsed)
+
+
+def refuse_without_admission_control(options: ReadOptions) -> None:
+    """Refuse what a reader cannot do that is not told where a batch starts, nor whether its query ends by itself."""
+    old = f"PySpark {pyspark.__version__} does not let a Python source limit a batch"
+    if options.admission != Admission():
+        raise WrongOption(
+            f"{old}: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay and maxBytesPerTrigger need "
+            "PySpark 4.2 or newer"
+        )
+    start = options.start.otherwise if isinstance(options.start, OfGroup) else options.start
+    if isinstance(start, Back):
+        raise WrongOption(
+            f"{old}: a start that counts back from the end needs PySpark 4.2 or newer, as a first batch that is "
+            "repeated would begin later. Use startingTimestamp or startingOffsets with offsets"
+        )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = False
         self._triggered_at: float | None = None
         self._committed: Offsets = {}
+        self._planned_end: Offsets = {}
         self._topic_ids: dict[str, bytes] = {}
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[ReadOptions]]:
@@ -75,9 +99,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What Spark asks of the driver
 
     def initialOffset(self) -> dict[str, Any]:
+        self._connected().require_contact()
         found = self._cluster().resolve(self._options.start, starting=True, now_ms=self._clock().now_ms())
         self._initial = found
         return to_json(found)
+
+    def end_at_latest(self) -> dict[str, Any]:
+        """The end of the next batch for a Spark that does not say where it starts.
+
+        At a restart Spark plans its last batch again before it asks, so what was planned last is where the next starts.
+        """
+        if not self._planned:
+            self._connected().require_contact()
+        self._commit(self._planned_end)
+        return to_json(self._available(self._planned_end))
+
+    def start_not_beyond_end(self) -> dict[str, Any]:
+        """Where the first batch starts, for a Spark that has asked for its end before."""
+        found = self._cluster().resolve(self._options.start, starting=True, now_ms=self._clock().now_ms())
+        self._initial = {place: min(offset, self._latest.get(place, offset)) for place, offset in found.items()}
+        return to_json(self._initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
@@ -109,6 +150,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._planned = True
         begun, until = from_json(start), from_json(end)
+        self._planned_end = until
+        # A first batch that is repeated has its start looked up again, which may be beyond the end it had.
+        if begun != self._initial:
+            for place in _moved_back(begun, until):
+                self._report_moved_back(place, begun[place], until[place])
         deleted = begun.keys() - until.keys()
         if deleted:
             data_loss(self._options.fetch, f"Partitions {named(deleted)} have been deleted.")
@@ -121,6 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start=begun[topic, partition],
                 end=last,
                 topic_id=self._topic_id(topic),
+                leader=self._cluster().leader(topic, partition),
             )
             for (topic, partition), last in sorted(until.items())
             if (topic, partition) in begun and begun[topic, partition] < last
@@ -186,17 +233,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(LOOKUP_SECONDS)
             latest = self._ends()
         for place in _moved_back(begun, latest):
-            data_loss(
-                self._options.fetch,
-                f"Partition {place[0]}-{place[1]} offset was changed from {begun[place]} to {latest[place]}. This "
-                "could either be a user error that the start offset is set too high and this is the first batch, or "
-                "the kafka topic-partition is broken, and some data may have been missed.",
-            )
+            self._report_moved_back(place, begun[place], latest[place])
         deleted = begun.keys() - latest.keys()
         if deleted:
             data_loss(self._options.fetch, f"Partitions {named(deleted)} have been deleted.")
         self._notice_new_topics({topic for topic, _ in begun})
         return latest
+
+    def _report_moved_back(self, place: Place, begun: int, end: int) -> None:
+        data_loss(
+            self._options.fetch,
+            f"Partition {place[0]}-{place[1]} offset was changed from {begun} to {end}. This could either be a user "
+            "error that the start offset is set too high and this is the first batch, or the kafka topic-partition is "
+            "broken, and some data may have been missed.",
+        )
 
     def _ends(self) -> Offsets:
         cluster = self._cluster()
@@ -274,6 +324,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Cluster:
         options = self._options
         return Cluster(self._connected(), options.subscription, read_committed=options.fetch.read_committed)
+
+
+class StreamReaderToLatest(DataSourceStreamReader):
+    """The source of a streaming query in PySpark 4.0 and 4.1: every batch ends at the latest offsets.
+
+    Those ask for the end of the first batch before its start. A query that reads what is available now asks for the end
+    once, and reads up to it.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._reader = StreamReader(options)
+
+    def __repr__(self) -> str:
+        return "StreamReaderToLatest()"
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._reader.start_not_beyond_end()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._reader.end_at_latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        self._reader.stop()
 
 
 def _moved_back(begun: Offsets, latest: Offsets) -> list[Place]:

@@ -5,13 +5,20 @@ Names arrive in lower case, as Spark hands them on.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+from pyspark.sql.types import StructType
+
 from penstock.wire.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD
+from pyspark_penstock.batch_identity import BatchOffsets
+from pyspark_penstock.column_options import WRITE_OPTIONS, ValueFormat, write_formats
+from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.link import LinkSettings
+from pyspark_penstock.sink_state import Answer, Resolution
 
 KAFKA_PREFIX = "kafka."
 LEDGER_TOPIC = "__penstock_spark_sinks"
@@ -32,7 +39,21 @@ BEGIN = "begin"
 
 _SINK_ID = re.compile(r"[A-Za-z0-9._-]+")
 
-_OURS = frozenset({"topic", "sinkid", "batchid", "ledgertopic", "ledgermissing", "delivery", "includeheaders"})
+_OURS = frozenset(
+    {
+        "topic",
+        "timestamp.column",
+        "sinkid",
+        "batchid",
+        "resolvebatch",
+        "ledgertopic",
+        "ledgermissing",
+        "delivery",
+        "includeheaders",
+    }
+)
+_OF_FOREACH = frozenset({"batchoffsets", "queryid", "queryrun"})
+"""What `foreach.each_batch` knows of the query that calls it."""
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
 _LINK = frozenset(
     {
@@ -106,6 +127,12 @@ class WriteOptions:
 
     link: LinkSettings
     topic: str | None
+    formats: Mapping[str, ValueFormat] = field(default_factory=dict[str, ValueFormat])
+    """How ``key`` and ``value`` are encoded, where they are structs."""
+    schema: StructType | None = None
+    """Of the rows, where something is encoded."""
+    timestamp_column: str | None = None
+    """Which column holds the records' timestamps; None gives them the time of writing."""
     codec: int = NONE
     level: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -115,6 +142,12 @@ class WriteOptions:
     batch_id: int | None = None
     ledger_topic: str = LEDGER_TOPIC
     ledger_missing: str = FAIL
+    resolution: Resolution | None = None
+    checkpoint: str = ""
+    query_name: str = ""
+    query_id: str = ""
+    query_run: str = ""
+    offsets: BatchOffsets | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -123,7 +156,7 @@ class WriteOptions:
         producer = {
             name.removeprefix(KAFKA_PREFIX): value for name, value in lowered.items() if name.startswith(KAFKA_PREFIX)
         }
-        _refuse_unknown(lowered, producer)
+        _refuse_unknown({name: lowered[name] for name in lowered if name not in WRITE_OPTIONS}, producer)
         codec = _choice("kafka.compression.type", producer.get("compression.type", "none"), CODEC_NAMES)
         link = LinkSettings.of(producer)
         given = {name for name in ("retry.backoff.ms", "delivery.timeout.ms") if name in producer}
@@ -136,6 +169,8 @@ class WriteOptions:
         made = cls(
             link=link,
             topic=lowered.get("topic", "").strip() or None,
+            formats=write_formats(lowered),
+            timestamp_column=lowered.get("timestamp.column"),
             codec=CODEC_NAMES.index(codec),
             level=_level(CODEC_NAMES.index(codec), producer),
             batch_bytes=_number("kafka.batch.size", producer.get("batch.size", str(BATCH_BYTES)), 0, BATCH_BYTES_MAX),
@@ -147,6 +182,12 @@ class WriteOptions:
             batch_id=_number("batchId", lowered["batchid"], 0) if "batchid" in lowered else None,
             ledger_topic=lowered.get("ledgertopic", LEDGER_TOPIC),
             ledger_missing=_choice("ledgerMissing", lowered.get("ledgermissing", FAIL), (FAIL, BEGIN)),
+            resolution=_resolution(lowered["resolvebatch"]) if "resolvebatch" in lowered else None,
+            checkpoint=lowered.get("checkpointlocation", ""),
+            query_name=lowered.get("queryname", ""),
+            query_id=lowered.get("queryid", ""),
+            query_run=lowered.get("queryrun", ""),
+            offsets=BatchOffsets(**json.loads(lowered["batchoffsets"])) if "batchoffsets" in lowered else None,
         )
         made._check()
         return made
@@ -155,34 +196,44 @@ class WriteOptions:
         if self.sink_id is not None and (
             not _SINK_ID.fullmatch(self.sink_id) or len(self.sink_id) > SINK_ID_CHARACTERS_MAX
         ):
-            raise ValueError(
+            raise WrongOption(
                 f"Option 'sinkId' must be letters, digits, '.', '_' and '-', at most {SINK_ID_CHARACTERS_MAX},"
                 f" not {self.sink_id!r}"
             )
         if self.batch_id is not None and self.sink_id is None:
-            raise ValueError("Option 'batchId' needs the option 'sinkId': whose batch it is")
+            raise WrongOption("Option 'batchId' needs the option 'sinkId': whose batch it is")
 
 
 def _refuse_unknown(lowered: Mapping[str, str], producer: Mapping[str, str]) -> None:
     for name in producer:
         if name in _REFUSED:
-            raise ValueError(f"Kafka option '{name}' {_REFUSED[name]}")
+            raise WrongOption(f"Kafka option '{name}' {_REFUSED[name]}")
         known = name in _LINK or name in _USED or name in _WITHOUT_MEANING or name.startswith(_SECRET_PREFIXES)
         if not known:
-            raise ValueError(f"Kafka option '{name}' is not one of a producer's: is it misspelt?")
+            raise WrongOption(f"Kafka option '{name}' is not one of a producer's: is it misspelt?")
     for name in lowered:
-        if not (name.startswith(KAFKA_PREFIX) or name in _OURS or name in _SPARKS):
-            raise ValueError(f"Option '{name}' is not one of a writer's: is it misspelt?")
+        if not (name.startswith(KAFKA_PREFIX) or name in _OURS or name in _OF_FOREACH or name in _SPARKS):
+            raise WrongOption(f"Option '{name}' is not one of a writer's: is it misspelt?")
     if producer.get("acks", "all") not in ("all", "-1"):
-        raise ValueError("Kafka option 'acks' must be 'all': nothing less is exactly once")
+        raise WrongOption("Kafka option 'acks' must be 'all': nothing less is exactly once")
     if producer.get("enable.idempotence", "true").lower() != "true":
-        raise ValueError("Kafka option 'enable.idempotence' must be 'true': nothing less is exactly once")
+        raise WrongOption("Kafka option 'enable.idempotence' must be 'true': nothing less is exactly once")
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value.lower() not in choices:
-        raise ValueError(f"Option '{name}' must be one of {', '.join(choices)}, not {value!r}")
+        raise WrongOption(f"Option '{name}' must be one of {', '.join(choices)}, not {value!r}")
     return value.lower()
+
+
+def _resolution(text: str) -> Resolution:
+    batch, _, answer = text.strip().lower().partition(":")
+    if not batch.isdecimal() or answer not in [each.value for each in Answer]:
+        raise WrongOption(
+            f"Option 'resolveBatch' must be the number of a batch and what to do with it, as 12:skip or 12:write,"
+            f" not {text!r}"
+        )
+    return Resolution(batch=int(batch), answer=Answer(answer))
 
 
 def _number(name: str, text: str, least: int, most: int = 2**31 - 1) -> int:
@@ -191,7 +242,7 @@ def _number(name: str, text: str, least: int, most: int = 2**31 - 1) -> int:
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise ValueError(f"Option '{name}' must be a number from {least} to {most}, not {text!r}")
+        raise WrongOption(f"Option '{name}' must be a number from {least} to {most}, not {text!r}")
     return value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,18 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.testing.broker_process import PenstockProcess
-from pyspark_penstock.batch_reader import BatchReader, batch_reader
+from pyspark_penstock.batch_reader import BatchReader, RangePartition, batch_reader
 from pyspark_penstock.cluster import MissingTopic
 from pyspark_penstock.columns import read_schema
+from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.fetching import DataLoss, ReadTimeout
 from pyspark_penstock.options import ReadOptions
-from pyspark_penstock.stream_reader import StreamReader, stream_reader
+from pyspark_penstock.stream_reader import (
+    StreamReader,
+    StreamReaderToLatest,
+    refuse_without_admission_control,
+    stream_reader,
+)
 
 ADMIN_SECONDS_MAX = 90.0
 ALL = ReadAllAvailable()
@@ -77,7 +84,15 @@ class Topics:
 
     def stream(self, topic: str, **options: str) -> StreamReader:
         given = self._options(topic, {"startingOffsets": "earliest", **options})
-        return stream_reader(given, read_schema(ReadOptions.of(given)))
+        made = stream_reader(given, read_schema(ReadOptions.of(given)))
+        assert isinstance(made, StreamReader)
+        return made
+
+    def to_latest(self, topic: str, **options: str) -> StreamReaderToLatest:
+        return StreamReaderToLatest(self.read_options(topic, **options))
+
+    def read_options(self, topic: str, **options: str) -> ReadOptions:
+        return ReadOptions.of(self._options(topic, options), streaming=True)
 
     def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
         chosen = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": topic}
@@ -90,7 +105,7 @@ def topics(broker: PenstockProcess) -> Topics:
     return Topics(broker.bootstrap)
 
 
-def tasks(reader: BatchReader | StreamReader, partitions: Any) -> Rows:
+def tasks(reader: BatchReader | StreamReader | StreamReaderToLatest, partitions: Any) -> Rows:
     """What the tasks of a plan read, each with a reader that has travelled to it."""
     found: Rows = []
     for partition in partitions:
@@ -433,16 +448,92 @@ def test_the_checkpoint_of_another_topic_is_an_error(topics: Topics, running: li
         reader.latestOffset({"index": 5}, ALL)
 
 
+def test_an_ending_offset_beyond_the_end_is_lost_data_at_once(topics: Topics) -> None:
+    name = topics.make()
+    topics.fill(name, b"a", b"b")
+    beyond = {"endingOffsets": f'{{"{name}": {{"0": 9}}}}'}
+    with pytest.raises(DataLoss, match=rf"Ending offset for {name}-0 was 9 but its log ends at 2"):
+        topics.batch(name, **beyond).partitions()
+    assert values(read(topics.batch(name, failOnDataLoss="false", **beyond))) == [b"a", b"b"]
+    both = {"startingOffsets": f'{{"{name}": {{"0": 5}}}}', "failOnDataLoss": "false", **beyond}
+    assert read(topics.batch(name, **both)) == []
+    with pytest.raises(WrongOption, match="resolved start offset 5 is greater than the resolved end offset 2"):
+        topics.batch(name, startingOffsets=f'{{"{name}": {{"0": 5}}}}').partitions()
+
+
+def test_a_range_that_ends_with_the_marker_of_a_transaction_is_read_to_its_end(topics: Topics) -> None:
+    name = topics.make()
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": name, "log_level": 0})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(name, b"a")
+    producer.commit_transaction()
+    ends = {"endingOffsets": f'{{"{name}": {{"0": 2}}}}', "kafka.isolation.level": "read_committed"}
+    assert values(read(topics.batch(name, **ends))) == [b"a"]
+
+
 def test_records_that_never_come_are_an_error_and_not_an_end(topics: Topics) -> None:
+    """Of a range that was planned on a longer log than the task finds."""
+    name = topics.make()
+    topics.fill(name, b"a", b"b")
+    reader = topics.batch(name, **{"kafkaConsumer.pollTimeoutMs": "1000"})
+    [planned] = reader.partitions()
+    longer = RangePartition(replace(planned.wanted, end=9))
+    with pytest.raises(ReadTimeout, match=rf"Could not read records in offset \[2, 9\) for topic partition {name}-0"):
+        tasks(reader, [longer])
+
+
+# PySpark 4.0 and 4.1, which ask for the end of a batch before its start
+
+
+def test_without_admission_control_the_first_batch_starts_no_later_than_it_ends(topics: Topics) -> None:
     name = topics.make()
     topics.fill(name, b"a")
-    beyond = {"startingOffsets": f'{{"{name}": {{"0": 0}}}}', "endingOffsets": f'{{"{name}": {{"0": 9}}}}'}
-    # Long enough for a busy machine to bring the one record there is.
-    brief = {"kafkaConsumer.pollTimeoutMs": "3000", "kafka.fetch.max.wait.ms": "50"}
-    with pytest.raises(
-        ReadTimeout, match=rf"offset \[1, 9\) for topic partition {name}-0 within 3000 ms: .* ends at 1"
-    ):
-        read(topics.batch(name, **beyond, **brief))
+    reader = topics.to_latest(name, startingOffsets="latest")
+    end = reader.latestOffset()
+    topics.fill(name, b"b")
+    start = reader.initialOffset()
+    assert start == end == {name: {"0": 1}}
+    assert list(reader.partitions(start, end)) == []
+    assert tasks(reader, reader.partitions(end, reader.latestOffset())) == [(0, 1, b"b")]
+    reader.stop()
+
+
+def test_without_admission_control_a_first_batch_that_is_repeated_loses_nothing(topics: Topics) -> None:
+    name = topics.make()
+    topics.fill(name, b"a")
+    end = {name: {"0": 1}}
+    topics.fill(name, b"b")
+    restarted = topics.to_latest(name, startingOffsets="latest")
+    start = restarted.initialOffset()
+    assert start == {name: {"0": 2}}
+    assert list(restarted.partitions(start, end)) == []
+    assert tasks(restarted, restarted.partitions(end, restarted.latestOffset())) == [(0, 1, b"b")]
+    restarted.stop()
+
+
+def test_without_admission_control_a_log_that_went_back_is_lost_data(topics: Topics) -> None:
+    name = topics.make()
+    topics.fill(name, b"a")
+    restarted = topics.to_latest(name)
+    with pytest.raises(DataLoss, match=rf"{name}-0 offset was changed from 5 to 1"):
+        restarted.partitions({name: {"0": 5}}, {name: {"0": 1}})
+    restarted.stop()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maxOffsetsPerTrigger": "5"},
+        {"maxBytesPerTrigger": "5"},
+        {"minOffsetsPerTrigger": "5"},
+        {"startingOffsets": "-10m"},
+        {"startingOffsets": "-100", "startingGroup": "g"},
+    ],
+)
+def test_without_admission_control_what_needs_it_is_refused(topics: Topics, options: dict[str, str]) -> None:
+    with pytest.raises(WrongOption, match=r"needs? PySpark 4\.2 or newer"):
+        refuse_without_admission_control(topics.read_options("any", **options))
 
 
 def test_a_stream_and_a_task_live_through_a_restart_of_the_broker() -> None:
@@ -471,5 +562,5 @@ def test_brokers_that_are_not_there_are_named(topics: Topics) -> None:
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.default.api.timeout.ms": "300"},
         read_schema(ReadOptions.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})),
     )
-    with pytest.raises(Exception, match=r"looking at the topics: broker 127\.0\.0\.1:1: .*refused"):
+    with pytest.raises(Exception, match=r"no broker answers at kafka.bootstrap.servers=127\.0\.0\.1:1: .*refused"):
         gone.partitions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.errors import PySparkException
+from tests.unit.pyspark_penstock.java_patterns import NAMES, TRANSLATED
 
 from penstock.testing.broker_process import PenstockProcess
+from pyspark_penstock.java_regex import translated
 from spark.late_workers import run_query, running_query
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ def test_typed_values_are_columns_and_what_does_not_parse_is_found(case: Case) -
     good = table.where("value_error is null").select("value.id", "value.tags").collect()
     assert [(row.id, list(row.tags)) for row in good] == [(1, ["a"])]
     assert [row.value_error for row in table.where("value_error is not null").orderBy("offset").collect()] == [
-        "JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "no JSON: invalid character (byte 0)",
         "id is a string",
     ]
     text = case.table(**{"value.format": "string", "columns": "offset,value"})
@@ -109,10 +112,15 @@ def test_filters_on_partition_offset_and_time_are_pushed_where_spark_pushes(case
     assert [bytes(row.value) for row in plain.collect()] == expected
     case.spark.conf.set(PUSH_DOWN, "true")
     try:
-        pushed = case.table().where(wanted)
+        pushed = case.table(filterPushdown="true").where(wanted)
         assert [bytes(row.value) for row in pushed.collect()] == expected
         assert pushed.rdd.getNumPartitions() == 1
-        assert case.table().where("partition = 1").rdd.getNumPartitions() == 1
+        assert case.table(filterPushdown="true").where("partition = 1").rdd.getNumPartitions() == 1
+        # Spark keeps what it planned with a filter for the frame's next query.
+        reused = case.table()
+        everything = case.table().count()
+        assert reused.where("partition = 1").count() < everything
+        assert reused.count() == everything
     finally:
         case.spark.conf.unset(PUSH_DOWN)
     assert plain.rdd.getNumPartitions() == 2
@@ -229,3 +237,12 @@ def test_times_are_moments_whatever_the_session_calls_them(case: Case) -> None:
     case.fill(b"a", timestamp=int(moment.timestamp() * 1000))
     shown = case.table().selectExpr("unix_millis(timestamp) as t").collect()[0].t
     assert shown == int(moment.timestamp() * 1000)
+
+
+def test_java_agrees_with_every_pattern_that_is_translated(spark: SparkSession) -> None:
+    java: Any = spark.sparkContext._jvm
+    assert java is not None
+    for pattern in TRANSLATED:
+        compiled, ours = java.java.util.regex.Pattern.compile(pattern), re.compile(translated(pattern))
+        theirs = [name for name in NAMES if compiled.matcher(name).matches()]
+        assert [name for name in NAMES if ours.fullmatch(name)] == theirs, pattern

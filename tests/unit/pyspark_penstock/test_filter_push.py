@@ -25,7 +25,8 @@ from pyspark_penstock.columns import read_schema
 from pyspark_penstock.options import ReadOptions
 from pyspark_penstock.pushdown import Bounds, narrowed
 
-MINIMAL = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
+WITHOUT = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
+MINIMAL = {**WITHOUT, "filterPushdown": "true"}
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -86,3 +87,11 @@ def test_a_reader_keeps_its_bounds_on_the_way_to_an_executor() -> None:
     made = reader()
     made.pushFilters([EqualTo(("partition",), 1)])
     assert pickle.loads(pickle.dumps(made)).bounds == made.bounds
+
+
+def test_filters_narrow_nothing_unless_asked_for() -> None:
+    made = batch_reader(WITHOUT, read_schema(ReadOptions.of(WITHOUT)))
+    filters = [EqualTo(("partition",), 1)]
+
+    assert list(made.pushFilters(filters)) == filters
+    assert made.bounds == Bounds()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_penstock.offset_options import AtOffsets, AtTime, Back, Everywhere, OfGroup
 from pyspark_penstock.offsets import EARLIEST, LATEST
-from pyspark_penstock.options import AtOffsets, AtTime, Back, Everywhere, OfGroup, ReadOptions
+from pyspark_penstock.options import ReadOptions
 
 MINIMAL = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 SECRET = "hunter2"
@@ -58,6 +59,7 @@ def test_columns_are_those_of_the_connector_unless_others_are_chosen() -> None:
     assert read(includeHeaders="true").columns == (*usual, "headers")
     assert read(columns="VALUE, timestamptype").columns == ("value", "timestampType")
     assert read(**{"value.format": "string"}).columns == (*usual, "value_error")
+    assert read(**{"value.format": "string", "key.format": "string"}).columns == (*usual, "key_error", "value_error")
 
 
 def test_kafka_properties_that_mean_something_here_are_used_and_others_let_pass() -> None:
@@ -83,6 +85,7 @@ def test_kafka_properties_that_mean_something_here_are_used_and_others_let_pass(
         ({"assign": '{"a": 0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a": 0}'),
         ({"subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option 'subscribePattern'"),
         ({"subscribePattern": "("}, "Option 'subscribePattern' is no regular expression"),
+        ({"subscribePattern": r"\p{IsGreek}+"}, r"Option 'subscribePattern' has \p{IsGreek}, a property that is not"),
     ],
 )
 def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: dict[str, str], words: str) -> None:
@@ -96,6 +99,8 @@ def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: di
     [
         ({"minPartitions": "0"}, "minPartitions must be positive"),
         ({"minPartitions": "many"}, 'For input string: "many"'),
+        ({"fetchOffset.numRetries": "many"}, "Option 'fetchOffset.numRetries': For input string: \"many\""),
+        ({"fetchOffset.retryIntervalMs": "-1"}, "Option 'fetchOffset.retryIntervalMs' must not be negative, not -1"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
         ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported"),
         ({"kafka.key.deserializer": "x"}, "Kafka option 'key.deserializer' is not supported as keys are deserialized"),
@@ -119,6 +124,11 @@ def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: di
         ({"value.format": "xml"}, "Option 'value.format' is one of binary, string, json, avro"),
         ({"value.format": "json"}, "Option 'value.format' json needs 'value.schema'"),
         ({"value.schema": "a int"}, "Option 'value.schema' needs 'value.format'"),
+        ({"key.format": "xml"}, "Option 'key.format' is one of binary, string, json, avro"),
+        ({"key.format": "avro"}, "Option 'key.format' avro needs 'key.schema'"),
+        ({"key.schema": "a int", "value.format": "string"}, "Option 'key.schema' needs 'key.format'"),
+        ({"columns": "key_bytes"}, "key_bytes is none of"),
+        ({"headers.format": "list"}, "Option 'headers.format' is one of array, map"),
         ({"kafka.isolation.level": "strict"}, "read_uncommitted or read_committed"),
         ({"kafka.bootstrap.servers": "nowhere:x"}, "Option 'kafka.bootstrap.servers': 'nowhere:x' is not HOST:PORT"),
         ({"kafka.security.protocol": "SASL_SSL"}, "Option 'kafka.security.protocol' is SASL_SSL"),

@@ -13,6 +13,7 @@ def test_producer_properties_are_passed_on() -> None:
         BARE
         | {
             "topic": "orders",
+            "timestamp.column": "Ordered_at",
             "kafka.compression.type": "ZSTD",
             "kafka.compression.zstd.level": "9",
             "kafka.batch.size": "1000",
@@ -24,7 +25,7 @@ def test_producer_properties_are_passed_on() -> None:
     )
 
     assert (made.topic, made.codec, made.level, made.batch_bytes) == ("orders", ZSTD, 9, 1000)
-    assert (made.transaction_timeout_ms, made.link.client_id) == (1234, "me")
+    assert (made.transaction_timeout_ms, made.link.client_id, made.timestamp_column) == (1234, "me", "Ordered_at")
 
 
 def test_a_level_of_another_codec_is_left_alone() -> None:
@@ -33,9 +34,20 @@ def test_a_level_of_another_codec_is_left_alone() -> None:
     assert (made.codec, made.level) == (LZ4, None)
 
 
+def test_formats_of_keys_and_values_are_taken() -> None:
+    made = WriteOptions.of(BARE | {"value.format": "JSON", "key.format": "avro", "key.schema": "{}"})
+
+    assert {part: (each.name, each.schema) for part, each in made.formats.items()} == {
+        "key": ("avro", "{}"),
+        "value": ("json", ""),
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
+        ("value.format", "xml", "'value.format' is one of binary, string, json, avro"),
+        ("value.schema", "a int", "needs 'value.format' avro"),
         ("kafka.compresion.type", "lz4", "compresion.type.*misspelt"),
         ("topics", "a", "'topics' is not one of a writer's"),
         ("kafka.compression.type", "rar", "must be one of none, gzip"),
