@@ -1,12 +1,13 @@
-"""The memory of one Arrow batch while records are copied into it, and again of a later one.
+"""The memory of one Arrow batch while records are copied into it, and then of a later batch.
 
-Memory that is given back and asked for anew comes as pages that were never touched, and touching them costs as much as
-the copy that fills them. So a room is used again as soon as nobody holds anything that was made of it.
+New memory comes as pages that were never touched, and touching them costs as much as the copy that fills them. So a
+room is used again as soon as nothing that was made of it exists: Arrow's buffers hold a `Lease` of their room, and a
+room whose lease has been deleted is free.
 """
 
 from __future__ import annotations
 
-import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from penstock.model.batch import BatchHeader
 from penstock.wire.primitives import Buffer
 from penstock.wire.record_blobs import BlobRows, Blobs, Headers
-from pyspark_penstock.options import HEADERS_COLUMN
+from pyspark_penstock.column_options import HEADERS_COLUMN
 from pyspark_penstock.untyped import numpy, pyarrow
 
 _LOG_APPEND_TIME = 1
@@ -63,7 +64,11 @@ class Repeated:
 
 
 def _integers(number: int, rows: int) -> Any:
-    return pyarrow.array(numpy.full(rows, number, numpy.int32))
+    return _int32(numpy.full(rows, number, numpy.int32))
+
+
+def _int32(numbers: Any) -> Any:
+    return pyarrow.Array.from_buffers(pyarrow.int32(), len(numbers), [None, pyarrow.py_buffer(numbers)], 0)
 
 
 class Room:
@@ -78,14 +83,32 @@ class Room:
         self._arrays = [self.offsets, self.times, *self.keys.arrays, *self.values.arrays]
         if self.headers is not None:
             self._arrays += self.headers.arrays
-        self._idle = self._references()
+        self._lent: weakref.ref[Lease] | None = None
 
     def is_free(self) -> bool:
-        """Whether nothing that was made of it is held by anybody, be it a slice of a column."""
-        return self._references() == self._idle
+        """Whether nothing that was made of it exists any more, not even a slice of a column."""
+        return self._lent is None or self._lent() is None
 
-    def _references(self) -> list[int]:
-        return [sys.getrefcount(each) for each in self._arrays]
+    def lease(self) -> Lease:
+        """For one chunk."""
+        assert self.is_free(), "the room's last lease is still held"
+        made = Lease(self._arrays)
+        self._lent = weakref.ref(made)
+        return made
+
+
+class Lease:
+    """The right to use a room: every Arrow buffer that was made of the room holds it, and it holds the memory."""
+
+    __slots__ = ("__weakref__", "_arrays")
+
+    def __init__(self, arrays: list[Any]) -> None:
+        self._arrays = arrays
+
+    def buffer(self, array: Any, count: int | None = None) -> Any:
+        """An Arrow buffer of the first elements of one of the room's arrays, without a copy."""
+        part = array[:count]
+        return pyarrow.foreign_buffer(part.__array_interface__["data"][0], part.nbytes, base=self)
 
 
 class _Bytes:
@@ -104,10 +127,10 @@ class _Bytes:
         self._valid.fill(0)
         return Blobs(self._ends, self._data, self._valid)
 
-    def array(self, blobs: Blobs, kind: Any) -> Any:
-        valid = pyarrow.py_buffer(self._valid) if blobs.nulls else None
-        ends = pyarrow.py_buffer(self._ends[: blobs.count + 1])
-        data = pyarrow.py_buffer(self._data[: blobs.size])
+    def array(self, lease: Lease, blobs: Blobs, kind: Any) -> Any:
+        valid = lease.buffer(self._valid) if blobs.nulls else None
+        ends = lease.buffer(self._ends, blobs.count + 1)
+        data = lease.buffer(self._data, blobs.size)
         return pyarrow.Array.from_buffers(kind, blobs.count, [valid, ends, data], null_count=blobs.nulls)
 
 
@@ -129,12 +152,12 @@ class _Headers:
         self._valid.fill(0)
         return Headers(self._ends, self._valid, self._names.emptied(), self._values.emptied(), self._headers_max)
 
-    def array(self, headers: Headers, rows: int) -> Any:
-        names = self._names.array(headers.names, pyarrow.string())
-        values = self._values.array(headers.values, _BINARY)
+    def array(self, lease: Lease, headers: Headers, rows: int) -> Any:
+        names = self._names.array(lease, headers.names, pyarrow.string())
+        values = self._values.array(lease, headers.values, _BINARY)
         pairs = pyarrow.StructArray.from_arrays([names, values], names=["key", "value"])
-        valid = pyarrow.py_buffer(self._valid) if headers.nulls else None
-        ends = pyarrow.py_buffer(self._ends[: rows + 1])
+        valid = lease.buffer(self._valid) if headers.nulls else None
+        ends = lease.buffer(self._ends, rows + 1)
         kind = pyarrow.list_(pairs.type)
         return pyarrow.Array.from_buffers(kind, rows, [valid, ends], null_count=headers.nulls, children=[pairs])
 
@@ -144,6 +167,7 @@ class Chunk:
 
     def __init__(self, room: Room, repeated: Repeated, *, first: int, last: int) -> None:
         self._room = room
+        self._lease = room.lease()
         self._repeated = repeated
         self._keys = room.keys.emptied()
         self._values = room.values.emptied()
@@ -173,7 +197,7 @@ class Chunk:
         )
 
     def values(self) -> Any:
-        return self._room.values.array(self._values, _BINARY)
+        return self._room.values.array(self._lease, self._values, _BINARY)
 
     def column(self, name: str) -> Any:
         """One of the columns that stand in a chunk."""
@@ -181,7 +205,7 @@ class Chunk:
             case "value" | "value_bytes":
                 return self.values()
             case "key":
-                return self._room.keys.array(self._keys, _BINARY)
+                return self._room.keys.array(self._lease, self._keys, _BINARY)
             case "topic":
                 return self._repeated.topics(self.rows)
             case "partition":
@@ -197,7 +221,7 @@ class Chunk:
                 return self._header_lists()
 
     def _numbers(self, kind: Any, numbers: Any) -> Any:
-        return pyarrow.Array.from_buffers(kind, self.rows, [None, pyarrow.py_buffer(numbers[: self.rows])], 0)
+        return pyarrow.Array.from_buffers(kind, self.rows, [None, self._lease.buffer(numbers, self.rows)], 0)
 
     def _timestamp_types(self) -> Any:
         if len(self._time_types) == 1:
@@ -205,9 +229,9 @@ class Chunk:
         kinds: Any = numpy.empty(self.rows, numpy.int32)
         for row, kind in self._time_types:
             kinds[row:] = kind
-        return pyarrow.array(kinds)
+        return _int32(kinds)
 
     def _header_lists(self) -> Any:
         assert self._headers is not None, "headers were not asked for"
         assert self._room.headers is not None, "there is no room for headers"
-        return self._room.headers.array(self._headers, self.rows)
+        return self._room.headers.array(self._lease, self._headers, self.rows)

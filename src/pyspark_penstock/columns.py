@@ -6,10 +6,9 @@ Keys and values are copied once, from the answer or from what it decompresses to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -25,16 +24,17 @@ from penstock.wire.compression import NONE
 from penstock.wire.primitives import Buffer, Malformed
 from penstock.wire.records import ABORT_MARKER, crc_ok, decode_records, parse_marker, records_of
 from pyspark_penstock.chunks import Chunk, Repeated, Room, Span
+from pyspark_penstock.column_options import BYTES_COLUMNS, ERROR_COLUMNS, HEADERS_COLUMN, ReadColumns
+from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.fetching import Fetched
+from pyspark_penstock.headers import ARRAY_TYPE, MAP_TYPE, headers_as_map
 from pyspark_penstock.offsets import OffsetRange
-from pyspark_penstock.options import (
-    HEADERS_COLUMN,
-    VALUE_BYTES_COLUMN,
-    VALUE_ERROR_COLUMN,
-    ReadOptions,
-)
-from pyspark_penstock.untyped import arrow_schema, pyarrow
-from pyspark_penstock.values import ValueParser, value_parser
+from pyspark_penstock.options import ReadOptions
+from pyspark_penstock.spark_internals import arrow_schema
+from pyspark_penstock.untyped import pyarrow
+
+if TYPE_CHECKING:
+    from pyspark_penstock.values import ValueParser
 
 CHUNK_BYTES_MAX = 1_900_000
 """Bytes of keys, and of values, in one Arrow batch; a single record that is larger has a batch to itself.
@@ -46,7 +46,6 @@ CHUNK_ROWS_MAX = 1 << 16
 CHUNK_HEADERS_MAX = 1 << 20
 """Headers of one Arrow batch."""
 
-HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -55,24 +54,43 @@ _TYPES: dict[str, DataType] = {
     "offset": LongType(),
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
-    HEADERS_COLUMN: HEADERS_TYPE,
-    VALUE_ERROR_COLUMN: StringType(),
-    VALUE_BYTES_COLUMN: BinaryType(),
+    **dict.fromkeys(ERROR_COLUMNS.values(), StringType()),
+    **dict.fromkeys(BYTES_COLUMNS.values(), BinaryType()),
 }
+_OF_BYTES = {of_bytes: part for part, of_bytes in BYTES_COLUMNS.items()}
 ROOMS_MAX = 2
 """Chunks whose memory is kept for the next one: the one that Spark still holds, and the one being filled."""
 
 
-class CorruptBatch(Exception):
+class CorruptBatch(PenstockRuntimeError):
     """A batch's checksum says that it is not what its producer sent."""
 
 
 def read_schema(options: ReadOptions) -> StructType:
     """The columns of a read, those of Spark's Kafka connector unless others were asked for."""
-    types = dict(_TYPES)
-    if options.value_format is not None:
-        types["value"] = value_parser(options.value_format).spark_type
+    wanted = options.read_columns
+    types = {**_TYPES, HEADERS_COLUMN: MAP_TYPE if wanted.headers_as_map else ARRAY_TYPE, **_typed(wanted)}
     return StructType([StructField(name, types[name]) for name in options.columns])
+
+
+def _typed(wanted: ReadColumns) -> dict[str, DataType]:
+    """The types of keys and values that have a format."""
+    if not wanted.formats:
+        return {}
+    # Only a query that parses values imports what parses them.
+    from pyspark_penstock.values import value_type
+
+    return {part: value_type(each) for part, each in wanted.formats.items()}
+
+
+def _parsers(wanted: ReadColumns) -> dict[str, ValueParser]:
+    """Parsers of the keys or values that are asked for, or whose errors are."""
+    asked = {part: each for part, each in wanted.formats.items() if {part, ERROR_COLUMNS[part]} & set(wanted.names)}
+    if not asked:
+        return {}
+    from pyspark_penstock.values import value_parser
+
+    return {part: value_parser(each) for part, each in asked.items()}
 
 
 class ColumnReader:
@@ -85,9 +103,8 @@ class ColumnReader:
         self._with_headers = HEADERS_COLUMN in options.columns
         self._check_crcs = options.fetch.check_crcs
         self._read_committed = options.fetch.read_committed
-        self._parser: ValueParser | None = None
-        if options.value_format is not None and not {"value", VALUE_ERROR_COLUMN}.isdisjoint(options.columns):
-            self._parser = value_parser(options.value_format)
+        self._parsers = _parsers(options.read_columns)
+        self._headers_as_map = options.read_columns.headers_as_map
         self._schema: Any = arrow_schema(read_schema(options))
         self._repeated = Repeated(topic=wanted.topic, partition=wanted.partition)
         self._rooms: list[Room] = []
@@ -151,13 +168,16 @@ class ColumnReader:
                 yield Span(data=data, start=0, end=len(data), header=header)
 
     def _finished(self, chunk: Chunk) -> Any:
-        parsed = {} if self._parser is None else self._parsed(chunk, self._parser)
-        arrays = [parsed[name] if name in parsed else chunk.column(name) for name in self._names]
+        parsed: dict[str, Any] = {}
+        for part, parser in self._parsers.items():
+            parsed[part], parsed[ERROR_COLUMNS[part]] = parser.parse(chunk.column(part))
+        arrays = [parsed[name] if name in parsed else self._column(chunk, name) for name in self._names]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _parsed(self, chunk: Chunk, parser: ValueParser) -> dict[str, Any]:
-        values, errors = parser.parse(chunk.values())
-        return {"value": values, VALUE_ERROR_COLUMN: errors}
+    def _column(self, chunk: Chunk, name: str) -> Any:
+        if name == HEADERS_COLUMN and self._headers_as_map:
+            return headers_as_map(chunk.column(name), self._schema.field(name).type)
+        return chunk.column(_OF_BYTES.get(name, name))
 
 
 class _Aborted:

@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fastcrc.crc32 import iscsi
+from pyspark.errors import PySparkValueError
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
     StringType,
-    StructField,
     StructType,
     TimestampType,
 )
 
 from penstock.wire.column_batches import BytesColumn, HeaderColumns
+from pyspark_penstock.column_options import ValueFormat
+from pyspark_penstock.errors import PenstockError, WrongOption
+from pyspark_penstock.headers import ARRAY_TYPE, MAP_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 # Arrow comes without types; a module that is imported by name is untyped and says so.
 pa: Any = import_module("pyarrow")
@@ -30,21 +31,28 @@ pc: Any = import_module("pyarrow.compute")
 ArrowBatch = Any
 """A pyarrow.RecordBatch."""
 
-KEY, VALUE, HEADERS, TOPIC, PARTITION, TIMESTAMP = "key", "value", "headers", "topic", "partition", "timestamp"
-HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+KEY, VALUE, HEADERS, TOPIC, PARTITION = "key", "value", "headers", "topic", "partition"
 NO_PARTITION = -1
 
 
-class WrongSchema(ValueError):
+class WrongSchema(WrongOption):
     """A table that cannot be written to topics; the words are those of Spark's Kafka connector."""
 
 
-class WrongRow(ValueError):
+class WrongRow(PenstockError, PySparkValueError):
     """A row that cannot become a record."""
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise WrongSchema before the first row is looked at."""
+def check_schema(
+    schema: StructType,
+    topic: str | None,
+    timestamp_column: str | None = None,
+    formats: Mapping[str, ValueFormat] | None = None,
+) -> None:
+    """Raise WrongSchema before the first row is looked at.
+
+    A column ``timestamp`` is ignored unless the option `timestamp.column` names it, as in Spark's Kafka connector.
+    """
     types = {field.name.lower(): field.dataType for field in schema.fields}
     if topic is None:
         if TOPIC not in types:
@@ -53,17 +61,53 @@ def check_schema(schema: StructType, topic: str | None) -> None:
                 f" Use the {TOPIC} option for setting a topic."
             )
         _check_type(TOPIC, types[TOPIC], [StringType()])
+    formats = formats or {}
     if KEY in types:
-        _check_type(KEY, types[KEY], [StringType(), BinaryType()])
+        _check_content(KEY, types[KEY], formats.get(KEY))
+    elif KEY in formats:
+        raise WrongSchema(f"Option 'key.format' is given, and there is no attribute '{KEY}'")
     if VALUE not in types:
         raise WrongSchema(f"Required attribute '{VALUE}' not found")
-    _check_type(VALUE, types[VALUE], [StringType(), BinaryType()])
+    _check_content(VALUE, types[VALUE], formats.get(VALUE))
     if HEADERS in types:
-        _check_type(HEADERS, types[HEADERS], [HEADERS_TYPE])
+        _check_type(HEADERS, types[HEADERS], [ARRAY_TYPE, MAP_TYPE])
     if PARTITION in types:
         _check_type(PARTITION, types[PARTITION], [IntegerType()])
-    if TIMESTAMP in types:
-        _check_type(TIMESTAMP, types[TIMESTAMP], [TimestampType()])
+    if timestamp_column is not None:
+        if timestamp_column.lower() not in types:
+            raise WrongSchema(
+                f"Option 'timestamp.column' names the column '{timestamp_column}', and there is none of that name:"
+                f" the columns are {', '.join(field.name for field in schema.fields)}"
+            )
+        _check_type(timestamp_column, types[timestamp_column.lower()], [TimestampType()])
+
+
+def _check_content(name: str, found: DataType, wanted: ValueFormat | None) -> None:
+    """A key or a value: bytes or text, or what can be encoded in its format."""
+    if wanted is None:
+        _check_type(name, found, [StringType(), BinaryType()])
+        return
+    from pyspark_penstock.values.encoders import value_encoder
+
+    try:
+        value_encoder(name, found, wanted)
+    except WrongOption as error:
+        raise WrongSchema(str(error)) from error
+
+
+def encoded_batches(
+    batches: Iterable[ArrowBatch], schema: StructType, formats: Mapping[str, ValueFormat]
+) -> Iterator[ArrowBatch]:
+    """Batches with ``key`` and ``value`` encoded in their formats; WrongRow where a row cannot be."""
+    from pyspark_penstock.values.encoders import batch_encoder
+    from pyspark_penstock.values.misfit import Misfit
+
+    encode = batch_encoder(schema, formats)
+    for batch in batches:
+        try:
+            yield encode(batch)
+        except Misfit as error:
+            raise WrongRow(str(error)) from error
 
 
 def _check_type(name: str, found: DataType, wanted: Sequence[DataType]) -> None:
@@ -71,8 +115,14 @@ def _check_type(name: str, found: DataType, wanted: Sequence[DataType]) -> None:
     if found.simpleString() not in [each.simpleString() for each in wanted]:
         raise WrongSchema(
             f"{name} attribute unsupported type {found.simpleString()}."
-            f" {name} must be a(n) {' or '.join(each.simpleString() for each in wanted)}"
+            f" {name} must be a(n) {' or '.join(each.simpleString() for each in wanted)}{_advice(name, found)}"
         )
+
+
+def _advice(name: str, found: DataType) -> str:
+    if name in (KEY, VALUE) and isinstance(found, StructType):
+        return f"; the option '{name}.format' json or avro encodes a struct"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +142,9 @@ class RecordColumns:
     times: memoryview
 
 
-def record_columns(batch: ArrowBatch, topic: str | None, now_ms: int) -> RecordColumns:
+def record_columns(
+    batch: ArrowBatch, topic: str | None, now_ms: int, timestamp_column: str | None = None
+) -> RecordColumns:
     """What a batch of rows says; raise WrongRow where a row has no topic."""
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
     topics, topic_of = _topics(columns.get(TOPIC), topic, batch.num_rows)
@@ -105,23 +157,8 @@ def record_columns(batch: ArrowBatch, topic: str | None, now_ms: int) -> RecordC
         topic_of=topic_of,
         partitions=_partitions(columns.get(PARTITION), batch.num_rows),
         partitions_asked=PARTITION in columns,
-        times=_times(columns.get(TIMESTAMP), batch.num_rows, now_ms),
+        times=_times(None if timestamp_column is None else columns[timestamp_column.lower()], batch.num_rows, now_ms),
     )
-
-
-def fingerprint(batch: ArrowBatch, so_far: int) -> int:
-    """A checksum of the keys and values of a batch, after those before it: the same rows give the same again."""
-    for name in (KEY, VALUE):
-        index = batch.schema.get_field_index(name)
-        if index < 0:
-            continue
-        column = _as_binary(batch.column(index))
-        _, ends, data = column.buffers()
-        if data is None or not len(column):
-            continue
-        places = memoryview(ends).cast("i")
-        so_far = iscsi(memoryview(data).cast("B")[places[column.offset] : places[column.offset + len(column)]], so_far)
-    return so_far
 
 
 def _as_binary(column: Any) -> Any:
@@ -159,6 +196,8 @@ def _header_columns(column: Any) -> HeaderColumns:
         )
     _, ends, *_ = column.buffers()
     places = memoryview(ends).cast("i")[column.offset : column.offset + rows + 1]
+    if pa.types.is_map(column.type):
+        return HeaderColumns(places, _bytes_column(column.keys), _bytes_column(column.items))
     entries = column.values
     names = entries.field(0)
     if names.null_count or entries.null_count:

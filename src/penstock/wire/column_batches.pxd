@@ -8,6 +8,7 @@ cdef unsigned long long _BITS_32
 cdef unsigned long long _BITS_64
 cdef unsigned long long _MURMUR_SEED
 cdef unsigned long long _MURMUR_FACTOR
+cdef unsigned long long _HASH_FACTOR
 
 
 @cython.final
@@ -29,6 +30,17 @@ cdef class HeaderColumns:
 
 @cython.locals(hashed=cython.ulonglong, word=cython.ulonglong, at=Py_ssize_t, left=Py_ssize_t, _=Py_ssize_t)
 cpdef unsigned long long murmur2(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) noexcept
+
+
+@cython.locals(hashed=cython.ulonglong, word=cython.ulonglong, at=Py_ssize_t, left=Py_ssize_t, index=Py_ssize_t,
+               _=Py_ssize_t, b0=cython.ulonglong, b1=cython.ulonglong, b2=cython.ulonglong, b3=cython.ulonglong,
+               b4=cython.ulonglong, b5=cython.ulonglong, b6=cython.ulonglong, b7=cython.ulonglong)
+cpdef unsigned long long hash64(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+                                unsigned long long seed) noexcept
+
+
+@cython.locals(rows=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, hashed=cython.ulonglong, total=cython.ulonglong)
+cpdef sum_of_hashes(BytesColumn keys, BytesColumn values, const int[::1] topics, const unsigned long long[::1] seeds)
 
 
 @cython.locals(rows=Py_ssize_t, row=Py_ssize_t, taken=Py_ssize_t, count=Py_ssize_t, size=Py_ssize_t)

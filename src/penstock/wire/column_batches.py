@@ -23,6 +23,7 @@ _BITS_32 = 0xFFFFFFFF
 _BITS_64 = (1 << 64) - 1
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
+_HASH_FACTOR = 0xC6A4A7935BD1E995
 
 NO_BYTES = b""
 
@@ -81,6 +82,55 @@ def murmur2(data: Buffer, start: int, size: int) -> int:
     hashed ^= hashed >> 13
     hashed = (hashed * _MURMUR_FACTOR) & _BITS_32
     return hashed ^ (hashed >> 15)
+
+
+def hash64(data: Buffer, start: int, size: int, seed: int) -> int:
+    """MurmurHash64A of some bytes."""
+    hashed = (seed ^ (size * _HASH_FACTOR)) & _BITS_64
+    at = start
+    for _ in range(size >> 3):
+        # Each byte is widened before it is shifted, so that a C compiler sees one load of eight bytes.
+        b0, b1, b2, b3 = data[at], data[at + 1], data[at + 2], data[at + 3]
+        b4, b5, b6, b7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
+        word = b0 | b1 << 8 | b2 << 16 | b3 << 24 | b4 << 32 | b5 << 40 | b6 << 48 | b7 << 56
+        word = (word * _HASH_FACTOR) & _BITS_64
+        word = ((word ^ word >> 47) * _HASH_FACTOR) & _BITS_64
+        hashed = ((hashed ^ word) * _HASH_FACTOR) & _BITS_64
+        at += 8
+    left = size & 7
+    if left:
+        word = 0
+        for index in range(left):
+            b0 = data[at + index]
+            word |= b0 << (8 * index)
+        hashed = ((hashed ^ word) * _HASH_FACTOR) & _BITS_64
+    hashed = ((hashed ^ hashed >> 47) * _HASH_FACTOR) & _BITS_64
+    return hashed ^ hashed >> 47
+
+
+def sum_of_hashes(keys: BytesColumn | None, values: BytesColumn, topics: Buffer, seeds: array[int]) -> int:
+    """The sum of a hash of each row's key and value: the same rows in any order have the same.
+
+    ``topics`` says which of the ``seeds`` is a row's. A null is not an empty value.
+    """
+    rows = len(values.ends) - 1
+    assert len(topics) >= rows, f"{len(topics)} topics for {rows} rows"
+    total = 0
+    for row in range(rows):
+        hashed = seeds[topics[row]]
+        size = -1 if keys is None else keys.size(row)
+        if size >= 0:
+            assert keys is not None, "a key without a column"
+            hashed = hash64(keys.data, keys.ends[row], size, hashed)
+        else:
+            hashed = (hashed * _HASH_FACTOR + 1) & _BITS_64
+        size = values.size(row)
+        if size >= 0:
+            hashed = hash64(values.data, values.ends[row], size, hashed)
+        else:
+            hashed = (hashed * _HASH_FACTOR + 2) & _BITS_64
+        total = (total + hashed) & _BITS_64
+    return total
 
 
 def choose_partitions(

@@ -14,11 +14,13 @@ from penstock.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.wire.records import Record, build_batch, build_marker, iter_batches
 from pyspark_penstock import columns
 from pyspark_penstock.batch_reader import read_range
+from pyspark_penstock.chunks import Room
 from pyspark_penstock.columns import ColumnReader, CorruptBatch, read_schema
 from pyspark_penstock.fetching import Fetched
 from pyspark_penstock.offsets import OffsetRange
 from pyspark_penstock.options import ReadOptions
-from pyspark_penstock.untyped import arrow_schema
+from pyspark_penstock.spark_internals import arrow_schema
+from pyspark_penstock.untyped import pyarrow
 
 ALL = 1 << 40
 MINIMAL = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
@@ -198,9 +200,48 @@ def test_values_are_parsed_and_what_does_not_parse_says_why() -> None:
     first, second, third = read(fetched, **schema)
     assert first == {"value": {"id": 1}, "value_error": None, "value_bytes": b'{"id": 1}'}
     assert (second["value"], second["value_bytes"]) == (None, b"{")
-    assert "JSONDecodeError" in second["value_error"]
+    assert "no JSON" in second["value_error"]
     assert third == {"value": None, "value_error": None, "value_bytes": None}
+
+
+def test_keys_are_parsed_by_a_format_of_their_own() -> None:
+    made = [Record(0, 1, b'{"id": 7}', b"x"), Record(1, 1, b"7", b"y"), Record(2, 1, None, b"\xff")]
+    typed = {"key.format": "json", "key.schema": "id int", "value.format": "string"}
+    rows = read(fetched_of(build_batch(made)), columns="key,key_error,key_bytes,value,value_error", **typed)
+    assert [row["key"] for row in rows] == [{"id": 7}, None, None]
+    assert [row["key_error"] for row in rows] == [None, "a JSON object was expected, not a number", None]
+    assert [row["key_bytes"] for row in rows] == [b'{"id": 7}', b"7", None]
+    assert [row["value"] for row in rows] == ["x", "y", None]
+    assert [row["value_error"] is None for row in rows] == [True, True, False]
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.lists(some.lists(some.tuples(some.sampled_from("abc"), blobs), max_size=5), min_size=1, max_size=8))
+def test_headers_are_maps_if_asked_for_and_the_last_of_equal_names_counts(content: Any) -> None:
+    made = [Record(index, 1, None, b"v", each) for index, each in enumerate(content)]
+    rows = read(fetched_of(build_batch(made)), columns="headers,offset", **{"headers.format": "map"})
+    assert [None if row["headers"] is None else dict(row["headers"]) for row in rows] == [
+        dict(each) or None for each in content
+    ]
+    assert all(row["headers"] is None or len(row["headers"]) == len(dict(row["headers"])) for row in rows)
 
 
 def test_an_answer_without_records_of_the_range_is_no_batch() -> None:
     assert read(fetched_of(marker(7, 0, commit=True))) == []
+
+
+def test_a_room_is_lent_once_at_a_time_and_outlives_what_was_made_of_it() -> None:
+    room = Room(rows=4, size=16, headers_max=None)
+    lease = room.lease()
+    room.offsets[:] = [5, 6, 7, 8]
+    held = lease.buffer(room.offsets, 2)
+    del lease
+    assert not room.is_free()
+    with pytest.raises(AssertionError, match="still held"):
+        room.lease()
+    array = pyarrow.Array.from_buffers(pyarrow.int64(), 2, [None, held]).slice(1)
+    del held
+    assert not room.is_free()
+    del room
+    gc.collect()
+    assert array.to_pylist() == [6]

@@ -1,10 +1,18 @@
 """A table's columns: what is refused by its schema, and what a row says."""
 
+from array import array
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from pyspark_penstock.rows import WrongRow, WrongSchema, check_schema, fingerprint, record_columns
+from penstock.model.batch import HEADER_BYTES, MAGIC, BatchHeader
+from penstock.wire.column_batches import RecordsOfPartition, add_rows
+from penstock.wire.records import HEADER, decode_records
+from pyspark_penstock.column_options import ValueFormat
+from pyspark_penstock.rows import WrongRow, WrongSchema, check_schema, encoded_batches, record_columns
+from pyspark_penstock.values.ddl import parse_ddl
 
 
 def schema(text: str) -> StructType:
@@ -50,12 +58,8 @@ def schema(text: str) -> StructType:
         (
             "headers:string value:string",
             "t",
-            "headers attribute unsupported type string. headers must be a(n) array<struct<key:string,value:binary>>",
-        ),
-        (
-            "timestamp:int value:string",
-            "t",
-            "timestamp attribute unsupported type int. timestamp must be a(n) timestamp",
+            "headers attribute unsupported type string. headers must be a(n) array<struct<key:string,value:binary>>"
+            " or map<string,binary>",
         ),
     ],
 )
@@ -65,9 +69,37 @@ def test_a_wrong_schema_is_refused_in_the_words_of_sparks_connector(columns: str
     assert str(refused.value) == says
 
 
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("at:int value:string", "at attribute unsupported type int. at must be a(n) timestamp"),
+        (
+            "timestamp:timestamp value:string",
+            "Option 'timestamp.column' names the column 'at', and there is none of that name: the columns are"
+            " timestamp, value",
+        ),
+    ],
+)
+def test_the_column_of_timestamps_has_to_be_there_and_of_their_type(columns: str, says: str) -> None:
+    with pytest.raises(WrongSchema) as refused:
+        check_schema(schema(columns), "t", "at")
+    assert str(refused.value) == says
+
+
+def test_a_timestamp_column_is_looked_at_only_when_asked_for() -> None:
+    batch = pa.record_batch({"value": ["x"], "timestamp": pa.array([1_000_000], pa.timestamp("us", "UTC"))})
+
+    check_schema(schema("timestamp:int value:string"), "t")
+
+    assert record_columns(batch, "t", now_ms=77).times[0] == 77
+    assert record_columns(batch, "t", 77, "Timestamp").times[0] == 1000
+
+
 def test_a_whole_schema_passes_in_any_case_and_order() -> None:
     check_schema(
-        schema("Timestamp:timestamp HEADERS:headers partition:int Topic:string Value:binary KEY:binary x:int"), None
+        schema("Timestamp:timestamp HEADERS:headers partition:int Topic:string Value:binary KEY:binary x:int"),
+        None,
+        "timestamp",
     )
     check_schema(schema("topic:int value:string"), "the option counts")
 
@@ -83,12 +115,72 @@ def test_slices_nulls_and_topics_are_read_where_they_are() -> None:
         }
     )
 
-    found = record_columns(whole.slice(1, 3), None, now_ms=77)
+    found = record_columns(whole.slice(1, 3), None, now_ms=77, timestamp_column="timestamp")
 
     assert found.rows == 3
     assert [found.topics[index] for index in found.topic_of[:3]] == ["b", "a", "c"]
     assert found.partitions.tolist() == [-1, 0, 2]
     assert list(found.times) == [2000, 77, 4000]
+
+
+def headers_of(column: Any) -> list[list[tuple[str, bytes | None]]]:
+    """The headers of the records that rows with this column become."""
+    found = record_columns(pa.record_batch({"value": ["v"] * len(column), "headers": column}), "t", now_ms=1)
+    records = RecordsOfPartition()
+    add_rows([records], array("i", [0]) * len(column), found.times, None, found.values, found.headers, 0, 1 << 20)
+    count, size = records.count, records.size
+    header = BatchHeader(0, HEADER_BYTES - 12 + size, -1, MAGIC, 0, 0, count - 1, 1, 1, -1, -1, -1, count)
+    return [list(each.headers) for each in decode_records(HEADER.pack(*header) + records.take())]
+
+
+def test_headers_may_be_an_array_or_a_map() -> None:
+    pairs = [[("a", b"1"), ("b", None)], [], None, [("c", b"3")]]
+    as_array = pa.array(
+        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in pairs],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    as_map = pa.array(pairs, pa.map_(pa.string(), pa.binary()))
+    expected = [[("a", b"1"), ("b", None)], [], [], [("c", b"3")]]
+    assert headers_of(as_array) == headers_of(as_map) == expected
+    assert headers_of(as_array.slice(1)) == headers_of(as_map.slice(1)) == expected[1:]
+
+
+ORDER = StructType.fromJson(
+    {
+        "fields": [
+            {
+                "name": "value",
+                "type": parse_ddl("id bigint, at timestamp").jsonValue(),
+                "nullable": True,
+                "metadata": {},
+            }
+        ]
+    }
+)
+JSON = {"value": ValueFormat(name="json")}
+
+
+def test_a_struct_is_a_value_if_it_has_a_format() -> None:
+    check_schema(ORDER, "t", formats=JSON)
+    with pytest.raises(WrongSchema, match=r"the option 'value.format' json or avro encodes a struct"):
+        check_schema(ORDER, "t")
+    with pytest.raises(WrongSchema, match=r"'value.format' json takes a struct"):
+        check_schema(schema("value:string"), "t", formats=JSON)
+    with pytest.raises(WrongSchema, match="no attribute 'key'"):
+        check_schema(ORDER, "t", formats={**JSON, "key": ValueFormat(name="json")})
+
+
+def test_a_struct_becomes_bytes_before_it_becomes_a_record() -> None:
+    values = pa.array([{"id": 1, "at": None}, None], pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))]))
+    [batch] = encoded_batches([pa.record_batch({"value": values})], ORDER, JSON)
+    assert batch.column(0).to_pylist() == [b'{"id":1}', None]
+
+
+def test_a_row_that_cannot_be_encoded_is_refused() -> None:
+    moments = pa.array([1 << 62], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    values = pa.StructArray.from_arrays([pa.array([1], pa.int64()), moments], names=["id", "at"])
+    with pytest.raises(WrongRow, match="years 1 to 9999"):
+        list(encoded_batches([pa.record_batch({"value": values})], ORDER, JSON))
 
 
 def test_a_row_without_a_topic_is_refused() -> None:
@@ -103,12 +195,3 @@ def test_a_partition_below_zero_is_refused() -> None:
 
     with pytest.raises(WrongRow, match="below zero"):
         record_columns(batch, "t", now_ms=1)
-
-
-def test_the_same_rows_have_the_same_fingerprint_and_others_another() -> None:
-    batch = pa.record_batch({"key": ["a", "b"], "value": ["x", None]})
-    other = pa.record_batch({"key": ["a", "c"], "value": ["x", None]})
-
-    assert fingerprint(batch, 5) == fingerprint(batch.slice(0), 5)
-    assert fingerprint(batch, 5) != fingerprint(other, 5)
-    assert fingerprint(batch, 5) != fingerprint(batch, 6)

@@ -137,3 +137,41 @@ def test_columns_that_do_not_fit_each_other_are_refused(module: Any) -> None:
             0,
             100,
         )
+
+
+def hashes(module: Any, table: list[tuple[bytes | None, bytes | None]]) -> int:
+    keys, contents = column(module, [key for key, _ in table]), column(module, [value for _, value in table])
+    return module.sum_of_hashes(keys, contents, array("i", [0]) * len(table), array("Q", [7]))
+
+
+@settings(max_examples=60)
+@given(table=st.lists(st.tuples(blobs, blobs), min_size=1, max_size=20), chance=st.randoms(use_true_random=False))
+def test_rows_in_any_order_and_in_any_pieces_have_one_sum_of_hashes(table: list[Any], chance: Any) -> None:
+    shuffled = table[:]
+    chance.shuffle(shuffled)
+    cut = chance.randint(1, len(table))
+    (expected,) = {hashes(module, table) for module in (each.values[0] for each in EITHER)}
+
+    for module in (each.values[0] for each in EITHER):
+        pieces = [part for part in (shuffled[:cut], shuffled[cut:]) if part]
+        assert sum(hashes(module, part) for part in pieces) % 2**64 == expected
+
+
+@pytest.mark.parametrize("module", EITHER)
+def test_rows_that_differ_have_other_hashes(module: Any) -> None:
+    tables = [
+        [(b"a", b"b")],
+        [(b"b", b"a")],
+        [(None, b"ab")],
+        [(b"", b"ab")],
+        [(b"ab", b"")],
+        [(b"ab", None)],
+        [(None, None)],
+        [(b"a", b"b"), (b"a", b"b")],
+        [(b"a", b"c"), (b"b", b"b")],
+        [(b"a", b"\0")],
+        [(b"a", b"\0" * 9)],
+        [(b"a", b"\xff" * 9)],
+    ]
+
+    assert len({hashes(module, table) for table in tables}) == len(tables)
