@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING
+
+from penstock.model.clock import SystemChance
+from pyspark_penstock.batch_identity import offsets_in_foreach_batch, offsets_of_batch
+from pyspark_penstock.spark_internals import query_of_foreach_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@cache
+def run_of_process() -> str:
+    """A name for what is run in this process: Spark Connect calls the functions of each run of a query in a new one.
+
+    Looked up where the function is called, as the function itself is sent to that process.
+    """
+    return SystemChance().uuid_bytes().hex()
+
+
 def each_batch(sink_id: str, options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch``: a batch that is handed to it again writes nothing.
 
-    ``sink_id`` names this output of this query, and nothing else: its ledger counts the query's batches.
+    ``sink_id`` names this output of this query, and nothing else: its state counts the query's batches, from the first
+    one on, so call the function for an empty table as well. On Spark Connect the query that calls is not known; the
+    option ``checkpointLocation``, with the query's own, tells where to look.
     """
-    chosen = dict(options)
+    chosen = {name: value for name, value in options.items() if name.lower() != "checkpointlocation"}
+    checkpoint = next((value for name, value in options.items() if name.lower() == "checkpointlocation"), "")
 
     def write(table: DataFrame, batch_id: int) -> None:
         writer = table.write.format("penstock").mode("append").options(**chosen)
-        writer.option("sinkId", sink_id).option("batchId", str(batch_id)).save()
+        writer = writer.option("sinkId", sink_id).option("batchId", str(batch_id))
+        query = query_of_foreach_batch(table.sparkSession)
+        if query is not None:
+            writer = writer.option("queryId", query.query)
+        writer = writer.option("queryRun", run_of_process() if query is None else query.run)
+        offsets = offsets_in_foreach_batch(table, batch_id)
+        if offsets is None and checkpoint:
+            offsets = offsets_of_batch(checkpoint, batch_id)
+        if offsets is not None:
+            writer = writer.option("batchOffsets", json.dumps(asdict(offsets)))
+        writer.save()
 
     return write

@@ -1,49 +1,62 @@
 """How a batch becomes part of its topics, all of it or nothing, once.
 
 Tasks write, each in a transaction of its own, and leave it open. The driver asks whether all of them are still open,
-notes in the ledger that the batch is in, and then commits them; a crash after the note is made good by whoever runs
-next, a crash before it leaves nothing. docs/adr/0009-spark-sink.md has the whole of it.
+decides in the sink's state that the batch is in, commits them, and notes that the batch is complete. A crash after the
+decision is completed by the next run, a crash before it leaves nothing. docs/adr/0009-spark-sink.md has the whole of
+it, `sink_state` the rules.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.model.errors import BrokerError
-from pyspark_penstock.ledger import (
-    NO_BATCH,
-    Ledger,
-    LedgerState,
+from penstock.wire.column_batches import sum_of_hashes
+from pyspark_penstock.batch_identity import BatchOffsets
+from pyspark_penstock.link import BrokerLink, LinkDown
+from pyspark_penstock.rows import ArrowBatch, RecordColumns, record_columns
+from pyspark_penstock.sink_state import (
+    HASH_END,
+    Claim,
+    Content,
+    Decided,
+    Outcome,
     SinkError,
     SinkNames,
-    Superseded,
+    SinkState,
     Written,
     claim,
     decide,
     partly_in,
+    superseded,
     void,
 )
-from pyspark_penstock.link import BrokerLink
-from pyspark_penstock.rows import ArrowBatch, fingerprint, record_columns
+from pyspark_penstock.sink_store import TASK_HASH_END, TASKS_MAX, SinkStore, too_many_tasks
+from pyspark_penstock.slots import open_in_free_slot
 from pyspark_penstock.txn_calls import (
+    REPLACED,
+    Described,
     Producer,
     abort_open,
     abort_quietly,
-    add_partitions,
     commit_all,
+    described,
     init_producer,
     open_transactions,
 )
-from pyspark_penstock.txn_writer import TxnWriter
+from pyspark_penstock.txn_writer import OpenTransaction, TxnWriter
 from pyspark_penstock.write_options import AT_LEAST_ONCE, BEGIN, WriteOptions
 
-CLAIM_PAUSE_SECONDS = 0.05
-CLAIM_PAUSES = 6
+CLAIM_PAUSE_SECONDS = 0.01
+CLAIM_PAUSES = 30
 """How long tasks leave it to the first of them to take over from an earlier run; more than one would fence another."""
 FRESH_GENERATION = 1
 
@@ -55,9 +68,14 @@ class Assignment:
     sink: str
     batch: int
     run: str
+    """Which writer: a run of a streaming query, or one write of a table."""
     query: str
+    query_run: str = ""
+    """The run of the query that writes the batch; empty where that is not known."""
+    checkpoint: str = ""
+    """Where the query has its checkpoint; empty where that is not known."""
     is_fresh: bool = False
-    """Nobody has written to this sink before: there is no ledger to look at."""
+    """The sink is new: there is no state to look at."""
 
     @property
     def names(self) -> SinkNames:
@@ -66,12 +84,14 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver: what it wrote, if anything, and one partition it wrote to."""
+    """What a task tells the driver: what it wrote, if anything, and the content of its rows, written or not."""
 
     assignment: Assignment
     generation: int
-    written: Written | None
-    place: tuple[str, int] | None
+    written: Written | None = None
+    content: Content = field(default_factory=Content)
+    is_late: bool = False
+    """The batch was ended while the task ran: its rows were not all looked at."""
 
 
 class _TooLate(Exception):
@@ -81,96 +101,145 @@ class _TooLate(Exception):
 def write_task(
     link: BrokerLink, options: WriteOptions, given: Assignment, task: int, attempt: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
-    """Write a task's rows in a transaction that stays open; nothing if the batch is in already."""
-    state = _taken_over(link, options, given, task)
-    nothing = TaskDone(assignment=given, generation=state.generation, written=None, place=None)
+    """Write a task's rows in a transaction that stays open; nothing if the sink has a batch of this number."""
+    if task >= TASKS_MAX:
+        raise too_many_tasks(task + 1)
+    state = _claimed(link, options, given, task)
+    if state.batch > given.batch:
+        # An attempt of an earlier batch that begins only now: what it opened would stay open.
+        for _ in rows:
+            pass
+        return TaskDone(given, state.generation, is_late=True)
     is_lost = state.batch == given.batch and task in state.lost
     if state.batch == given.batch and not is_lost:
-        return _drained(rows, nothing)
-    name = given.names.transactional_id(state.generation, task, attempt)
-    try:
-        writer, checksum = _write_rows(
-            link, options, name, task, rows, lambda: _check_in_time(link, options, given, state)
+        # Whether it is this batch is the driver's to find out, from the content of all tasks.
+        content = Content()
+        for batch in rows:
+            content = content.plus(_content_of(_columns(options, batch, link.clock.now_ms())))
+        return TaskDone(given, state.generation, content=content)
+    slot = attempt
+
+    def open_transaction(partitions: Mapping[str, Sequence[int]]) -> Producer:
+        nonlocal slot
+        slot, producer = open_in_free_slot(
+            link,
+            lambda slot: given.names.transactional_id(state.generation, task, slot),
+            attempt,
+            partitions,
+            options.transaction_timeout_ms,
+            lambda looked: _check_in_time(link, options, given, state, looked),
+            # A driver that ends a batch write comes to this id first: one look for both.
+            [given.names.ledger] if given.is_fresh else [],
         )
+        try:
+            _check_in_time(link, options, given, state)
+        except BaseException:
+            _abort_on_the_way_out(options, producer)
+            raise
+        return producer
+
+    try:
+        producer, content = _write_rows(link, options, task, rows, open_transaction)
     except _TooLate:
-        return _drained(rows, nothing)
+        for _ in rows:
+            pass
+        return TaskDone(given, state.generation, is_late=True)
+    except REPLACED as error:
+        raise _why_replaced(options, given, state.generation, task, str(error)) from error
     if is_lost:
-        _check_same(link, state, task, writer, checksum)
-    if writer is None:
-        return nothing
-    written = Written(
-        task=task,
-        attempt=attempt,
-        producer_id=writer.producer.producer_id,
-        epoch=writer.producer.epoch,
-        rows=writer.rows,
-        fingerprint=checksum,
-    )
-    return TaskDone(assignment=given, generation=state.generation, written=written, place=writer.place)
+        _check_same(link, state, task, producer, content)
+    if producer is None:
+        return TaskDone(given, state.generation)
+    written = Written(task=task, slot=slot, producer_id=producer.producer_id, epoch=producer.epoch, content=content)
+    return TaskDone(given, state.generation, written=written, content=content)
 
 
-def _drained(rows: Iterable[ArrowBatch], done: TaskDone) -> TaskDone:
-    for _ in rows:
-        pass
-    return done
-
-
-def _check_in_time(link: BrokerLink, options: WriteOptions, given: Assignment, seen: LedgerState) -> None:
-    """Raise if the batch was ended, or taken over, since the task looked at the ledger.
+def _check_in_time(
+    link: BrokerLink,
+    options: WriteOptions,
+    given: Assignment,
+    seen: SinkState,
+    looked: Mapping[str, Described] | None = None,
+) -> None:
+    """Raise if the batch was ended, or taken over, since the task looked at the sink's state.
 
     Spark lets the Python of an attempt that has lost run on, and the end of its rows looks like any other end: it would
-    open a transaction that nobody ends, and readers would wait for it. Whoever ends a batch comes to the ledger first,
-    and then aborts what is open. So a transaction that was opened before a look at an unchanged ledger is among those.
-    A look before it is opened as well spares it in almost every case: a process that has lost may be killed any moment.
+    open a transaction that no driver ends, and readers would wait for it. A driver that ends a batch changes the state
+    first, and then aborts what is open. So a transaction that was opened before a look at an unchanged state is among
+    those. A look before it is opened as well spares it in almost every case: a process that has lost may be killed any
+    moment.
     """
-    ledger = Ledger(link, given.names, options.ledger_topic)
-    has_ended = ledger.is_touched() if given.is_fresh else ledger.read_settled() != seen
+    store = SinkStore(link, given.names, options.ledger_topic)
+    if given.is_fresh:
+        has_ended = store.is_touched() if looked is None else given.names.ledger in looked
+    else:
+        now = store.read_settled()
+        has_ended = now is None or now.stamp != seen.stamp
     if has_ended:
         raise _TooLate
 
 
-def _check_same(link: BrokerLink, state: LedgerState, task: int, writer: TxnWriter | None, checksum: int) -> None:
+def _why_replaced(options: WriteOptions, given: Assignment, generation: int, task: int, found: str) -> SinkError:
+    """Why a producer was fenced: another run, a timeout, or another attempt of the same task."""
+    state = None
+    if not given.is_fresh:
+        # Over a new connection: the old one may owe answers.
+        with BrokerLink(options.link) as link:
+            state = SinkStore(link, given.names, options.ledger_topic).read()
+    if state is not None and state.generation != generation:
+        return superseded(given.batch)
+    return SinkError(
+        f"the transaction of task {task} in batch {given.batch} is gone ({found}): it was open for longer than"
+        f" kafka.transaction.timeout.ms ({options.transaction_timeout_ms}), or a second attempt of the task took its"
+        " transactional id in the moment in which it was opened. Nothing of this batch is in; run it again"
+    )
+
+
+def _check_same(link: BrokerLink, state: SinkState, task: int, producer: Producer | None, content: Content) -> None:
     """A batch that is partly in can be completed only with the rows that are missing."""
-    expected = next((each.rows, each.fingerprint) for each in state.written if each.task == task)
-    if (0 if writer is None else writer.rows, checksum) == expected:
+    assert state.decided is not None, "lost transactions of no batch"
+    known = next((each.content for each in state.decided.written if each.task == task), None)
+    if known is not None and (known.rows, known.hashes) == (content.rows, content.hashes % TASK_HASH_END):
         return
-    if writer is not None:
-        abort_quietly(link, [writer.producer])
+    if producer is not None:
+        abort_quietly(link, [producer])
     raise partly_in(state.batch, [task])
 
 
+def _columns(options: WriteOptions, batch: ArrowBatch, now_ms: int) -> RecordColumns:
+    return record_columns(batch, options.topic, now_ms, options.timestamp_column)
+
+
+def _content_of(columns: RecordColumns) -> Content:
+    seeds = array("Q", [zlib.crc32(topic.encode()) for topic in columns.topics] or [0])
+    return Content(columns.rows, sum_of_hashes(columns.keys, columns.values, columns.topic_of, seeds) % HASH_END)
+
+
 def _write_rows(
-    link: BrokerLink,
-    options: WriteOptions,
-    name: str | None,
-    task: int,
-    rows: Iterable[ArrowBatch],
-    check: Callable[[], None],
-) -> tuple[TxnWriter | None, int]:
-    """Write everything and wait until it is in; None where there was no row. What fails is aborted."""
-    writer: TxnWriter | None = None
-    checksum = 0
+    link: BrokerLink, options: WriteOptions, task: int, rows: Iterable[ArrowBatch], open_with: OpenTransaction
+) -> tuple[Producer | None, Content]:
+    """Write everything and wait until it is acknowledged; no producer where there was no row. What fails is aborted."""
+    writer = TxnWriter(link, options, task, open_with)
+    content = Content()
     try:
         for batch in rows:
             if not batch.num_rows:
                 continue
-            if writer is None:
-                producer = init_producer(link, name, options.transaction_timeout_ms)
-                writer = TxnWriter(link, producer, options, task, check)
-            writer.write(record_columns(batch, options.topic, link.clock.now_ms()))
-            checksum = fingerprint(batch, checksum)
-        if writer is not None:
-            writer.flush()
+            columns = _columns(options, batch, link.clock.now_ms())
+            # Before the writer, which replaces the partitions that were asked for by those that were chosen.
+            content = content.plus(_content_of(columns))
+            writer.write(columns)
+        writer.flush()
     except BaseException:
-        if writer is not None and name is not None:
+        if writer.producer is not None and writer.producer.transactional_id is not None:
             _abort_on_the_way_out(options, writer.producer)
         raise
-    return writer, checksum
+    return writer.producer, content
 
 
 def _abort_on_the_way_out(options: WriteOptions, producer: Producer) -> None:
     """Abort over a new connection: the old one may owe answers. If this fails too, the next run will do it."""
-    # The failure that brought us here is the one to be told.
+    # The failure on the way is the one to be told.
     with suppress(Exception), BrokerLink(options.link) as link:
         abort_quietly(link, [producer])
 
@@ -179,60 +248,85 @@ def write_task_at_least_once(
     link: BrokerLink, options: WriteOptions, given: Assignment, task: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows as soon as they come; a retried task writes them again."""
-    _write_rows(link, options, None, task, rows, lambda: None)
-    return TaskDone(assignment=given, generation=0, written=None, place=None)
+    _write_rows(link, options, task, rows, lambda _: init_producer(link, None, options.transaction_timeout_ms))
+    return TaskDone(given, 0)
 
 
 # Taking over from an earlier run
 
 
-def _taken_over(link: BrokerLink, options: WriteOptions, given: Assignment, task: int) -> LedgerState:
-    """The state under which this run may write: the first task of a run takes over from the run before."""
+def _claimed(link: BrokerLink, options: WriteOptions, given: Assignment, task: int) -> SinkState:
+    """The state under which this run may write; the first task of a run claims the sink.
+
+    A run that finds the state of another first completes the batch that is decided there, then claims, then aborts what
+    earlier generations have left open. Of several tasks that claim at once one wins; the others find its claim, which
+    is of their own run.
+    """
     if given.is_fresh:
-        return LedgerState(batch=NO_BATCH, generation=FRESH_GENERATION, run=given.run, query=given.query)
-    ledger = Ledger(link, given.names, options.ledger_topic)
-    state = ledger.read_settled()
+        return SinkState(generation=FRESH_GENERATION, run=given.run, query=given.query)
+    store = SinkStore(link, given.names, options.ledger_topic)
+    state = store.read_settled()
     for _ in range(CLAIM_PAUSES):
-        if task == 0 or _is_ours(state, given):
+        if task == 0 or _is_ours(state, given) or _is_replay(state, given):
             break
         time.sleep(CLAIM_PAUSE_SECONDS)
-        state = ledger.read_settled()
-    while state is None or not _is_ours(state, given):
-        lost = _finished(link, given, state)
-        seen = state
-
-        def change(
-            now: LedgerState | None, seen: LedgerState | None = seen, lost: list[int] = lost
-        ) -> LedgerState | None:
-            if _is_ours(now, given) or now != seen:
-                return None
-            may_begin = options.ledger_missing == BEGIN
-            return claim(now, batch=given.batch, run=given.run, query=given.query, may_begin=may_begin, lost=lost)
-
-        state = ledger.amend(change)
-        if _is_ours(state, given):
-            assert state is not None, "a ledger of ours"
+        state = store.read_settled()
+    by = Claim(
+        batch=given.batch,
+        run=given.run,
+        query=given.query,
+        sink=given.sink,
+        may_begin=options.ledger_missing == BEGIN,
+        resolution=options.resolution,
+    )
+    while state is None or not (_is_ours(state, given) or _is_replay(state, given)):
+        state = store.amend(_claiming(by, state, _outcome(link, given.names, by, state)))
+        if state is not None and _is_ours(state, given):
             _sweep(link, options, given.names, state.generation - 1)
     return state
 
 
-def _is_ours(state: LedgerState | None, given: Assignment) -> bool:
+def _claiming(by: Claim, seen: SinkState | None, outcome: Outcome) -> Callable[[SinkState | None], SinkState | None]:
+    """Claim the state that was seen; no change where it is another by now, or claimed by this run."""
+
+    def change(now: SinkState | None) -> SinkState | None:
+        if now is not None and now.run == by.run:
+            return None
+        return claim(now, by, outcome) if now == seen else None
+
+    return change
+
+
+def _is_ours(state: SinkState | None, given: Assignment) -> bool:
     return state is not None and state.run == given.run
 
 
-def _finished(link: BrokerLink, given: Assignment, state: LedgerState | None) -> list[int]:
-    """Commit what was decided last; the tasks of this very batch whose transactions are lost.
+def _is_replay(state: SinkState | None, given: Assignment) -> bool:
+    """Whether this run of the query has completed the batch: there is nothing to write, so the sink is not claimed.
 
-    That a later batch runs says that the one before it was completed, unless somebody looked away when it failed:
-    to commit it again costs little. Producers that have written since are fenced then, which is no loss.
+    An attempt that begins late would take the sink from the batch that follows: in foreachBatch each write is a run.
     """
-    if state is None or state.query != given.query:
-        return []
-    lost = list(state.lost)
-    if not lost:
-        tasks = {given.names.producer(state.written_in, each): each.task for each in state.written}
-        lost = sorted(tasks[producer] for producer in commit_all(link, tasks))
-    return lost if state.batch == given.batch else []
+    decided = None if state is None else state.decided
+    if decided is None or not (decided.is_complete and given.query_run):
+        return False
+    return (decided.batch, decided.run) == (given.batch, given.query_run)
+
+
+def _outcome(link: BrokerLink, names: SinkNames, by: Claim, state: SinkState | None) -> Outcome:
+    """Commit what was decided last, unless that is known to be done, and tell what became of it."""
+    if state is None or state.decided is None or state.decided.is_complete:
+        return Outcome()
+    if state.lost:
+        return Outcome(lost=state.lost)
+    decided = state.decided
+    tasks = {names.producer(decided.generation, each): each.task for each in decided.written}
+    commits = commit_all(link, list(tasks))
+    if decided.is_complete is None and decided.batch < by.batch:
+        # States of the first version do not know. That Spark runs a later batch says that this one was completed.
+        return Outcome()
+    return Outcome(
+        lost=tuple(tasks[each] for each in commits.lost), unknown=tuple(tasks[each] for each in commits.unknown)
+    )
 
 
 def _sweep(link: BrokerLink, options: WriteOptions, names: SinkNames, generation_max: int) -> None:
@@ -248,7 +342,13 @@ def _sweep(link: BrokerLink, options: WriteOptions, names: SinkNames, generation
 # The driver's part
 
 
-def commit_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: Sequence[TaskDone | None]) -> None:
+def commit_batch(
+    link: BrokerLink,
+    options: WriteOptions,
+    batch: int,
+    messages: Sequence[TaskDone | None],
+    offsets: BatchOffsets | None = None,
+) -> None:
     """Make a batch part of its topics, or raise and leave nothing of it."""
     done = [each for each in messages if each is not None]
     if not done or options.delivery == AT_LEAST_ONCE:
@@ -256,54 +356,101 @@ def commit_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: 
     given = done[0].assignment
     generation = done[0].generation
     assert given.batch == batch, f"tasks wrote batch {given.batch}, and {batch} is to be committed"
-    if any(each.generation != generation for each in done):
-        raise Superseded(f"another run of the query took over while batch {batch} was written")
-    written = tuple(each.written for each in done if each.written is not None)
-    producers = [given.names.producer(generation, each) for each in written]
-    ledger = Ledger(link, given.names, options.ledger_topic)
-    # One transaction is all or nothing by itself; a sink that has no ledger yet needs none for it.
-    needs_ledger = not given.is_fresh or len(producers) > 1
-    _check_open(link, options, given, done)
-    if needs_ledger:
-        ledger.amend(lambda state: _decided(state, given, generation, written))
-    else:
-        ledger.touch()
-    _commit_or_raise(link, given, producers)
-    _sweep(link, options, given.names, generation)
-    if given.is_fresh and needs_ledger:
-        ledger.forget()
+    if any(each.generation != generation or each.is_late for each in done):
+        raise superseded(batch)
+    new = _new_batch(options, done, offsets)
+    producers = [given.names.producer(generation, each) for each in new.written]
+    store = SinkStore(link, given.names, options.ledger_topic)
+    # One transaction is all or nothing by itself; a sink that has no state yet needs none for it.
+    needs_state = not given.is_fresh or len(producers) > 1
+    _check_open(link, options, given, generation, new.written)
+    try:
+        if needs_state:
+            store.amend(lambda state: _decided(state, given, generation, new, options))
+        else:
+            store.touch()
+        _commit_or_raise(link, given, producers)
+    except (BrokerError, LinkDown) as error:
+        if given.is_fresh and (isinstance(error, LinkDown) or error.retriable):
+            raise _unclear(new, error) from error
+        raise
+    if not given.is_fresh and producers:
+        store.note_complete(batch, generation)
+    try:
+        # A replay may be of a generation in which the batch after it is being written.
+        _sweep(link, options, given.names, generation if producers else generation - 1)
+        if given.is_fresh and needs_state:
+            store.forget()
+    except (BrokerError, LinkDown) as error:
+        # The batch is in: a failure here would have a table written again.
+        warnings.warn(f"batch {batch} is in, and could not be cleaned up after: {error}", UserWarning, stacklevel=2)
+
+
+def _new_batch(options: WriteOptions, done: Sequence[TaskDone], offsets: BatchOffsets | None) -> Decided:
+    content = Content()
+    for each in done:
+        content = content.plus(each.content)
+    given = done[0].assignment
+    return Decided(
+        batch=given.batch,
+        generation=done[0].generation,
+        written=tuple(each.written for each in done if each.written is not None),
+        content=content,
+        offsets=offsets,
+        output=f"topic {options.topic}" if options.topic is not None else "the topics of the column",
+        run=given.query_run,
+        is_complete=not any(each.written for each in done),
+    )
 
 
 def _decided(
-    state: LedgerState | None, given: Assignment, generation: int, written: tuple[Written, ...]
-) -> LedgerState:
+    state: SinkState | None, given: Assignment, generation: int, new: Decided, options: WriteOptions
+) -> SinkState:
     if state is None and given.is_fresh:
-        state = LedgerState(batch=NO_BATCH, generation=generation, run=given.run, query=given.query)
-    return decide(state, batch=given.batch, generation=generation, query=given.query, written=written)
+        state = SinkState(generation=generation, run=given.run, query=given.query)
+    return decide(state, generation, new, options.resolution)
 
 
-def _check_open(link: BrokerLink, options: WriteOptions, given: Assignment, done: Sequence[TaskDone]) -> None:
+def _check_open(
+    link: BrokerLink, options: WriteOptions, given: Assignment, generation: int, written: Sequence[Written]
+) -> None:
     """Raise if a transaction that is about to be decided is open no more."""
-    for each in done:
-        if each.written is None or each.place is None:
-            continue
-        topic, partition = each.place
-        try:
-            add_partitions(link, given.names.producer(each.generation, each.written), {topic: [partition]})
-        except BrokerError as error:
-            raise SinkError(
-                f"the transaction of task {each.written.task} in batch {given.batch} is gone ({error}): it was open for"
-                f" longer than kafka.transaction.timeout.ms ({options.transaction_timeout_ms}), or another run of the"
-                " query took over"
-            ) from error
+    producers = {given.names.producer(generation, each): each for each in written}
+    found = described(link, [each.transactional_id or "" for each in producers])
+    for producer, each in producers.items():
+        now = found.get(producer.transactional_id or "")
+        if now is None or not now.is_open or (now.producer_id, now.epoch) != (producer.producer_id, producer.epoch):
+            what = "the brokers do not know it" if now is None else f"it is {now.state} in epoch {now.epoch}"
+            raise _why_replaced(options, given, generation, each.task, what)
+
+
+def _unclear(new: Decided, error: Exception) -> SinkError:
+    """What to say of a batch write whose end was asked for and not answered: a retry may double it."""
+    return SinkError(
+        f"the brokers did not answer when {new.described()} were to be committed ({error}): whether they are in is"
+        " unknown. Once the brokers answer, run python -m pyspark_penstock.finish, which completes the write if it was"
+        " decided, and look at the topics before you write the table again. With the options sinkId and batchId a table"
+        " is written once however often it is tried"
+    )
 
 
 def _commit_or_raise(link: BrokerLink, given: Assignment, producers: Sequence[Producer]) -> None:
-    lost = commit_all(link, producers)
+    commits = commit_all(link, producers)
+    lost = [*commits.lost, *commits.unknown]
+    if lost and given.is_fresh and len(producers) == 1:
+        raise SinkError(
+            "the transaction of the table was aborted by its coordinator before it could be committed"
+            " (kafka.transaction.timeout.ms): nothing of it is in, write it again"
+        )
     if lost:
+        then = (
+            "the table is partly in, and python -m pyspark_penstock.finish lists it until it is told to forget it"
+            if given.is_fresh
+            else "the query writes them again when it is started again"
+        )
         raise SinkError(
             f"batch {given.batch} is decided, and {len(lost)} of its {len(producers)} transactions were aborted by"
-            " their coordinator before they could be committed: the query writes them again when it is started again"
+            f" their coordinator before they could be committed: {then}"
         )
 
 
@@ -313,9 +460,9 @@ def abort_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: S
     if not done or options.delivery == AT_LEAST_ONCE:
         return
     given = done[0].assignment
-    ledger = Ledger(link, given.names, options.ledger_topic)
+    store = SinkStore(link, given.names, options.ledger_topic)
     generation = max(each.generation for each in done)
-    state = ledger.amend(lambda state: void(state, batch=batch, generation=generation))
+    state = store.amend(lambda state: void(state, batch, generation))
     if state is not None and state.batch >= batch and not state.lost:
         return
     # What tasks have told of, and what those have left that were killed before they could tell.

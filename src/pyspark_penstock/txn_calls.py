@@ -1,7 +1,7 @@
 """What a transactional producer asks of its coordinator, one function per question.
 
 Everything speaks the first version of the transaction protocol: there a producer keeps its epoch when its transaction
-ends, so that an end which was sent and not answered can be sent again by anybody who knows the producer.
+ends, so that an end which was sent and not answered can be sent again by any client that knows the producer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.client.connection import Address
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidProducerEpoch,
@@ -25,7 +26,7 @@ from penstock.wire.api import (
     init_producer_id,
     list_transactions,
 )
-from pyspark_penstock.link import COORDINATOR_OF_TRANSACTIONS, BrokerLink, raise_for
+from pyspark_penstock.link import COORDINATOR_OF_TRANSACTIONS, BrokerLink, LinkDown, raise_for
 
 INIT_VERSION_MAX = 4
 ADD_PARTITIONS_VERSION_MAX = 3
@@ -34,7 +35,12 @@ END_VERSION_MAX = 4
 LIST_VERSION_MAX = 1
 
 REPLACED = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping)
-"""Somebody else has the transactional id now, or the coordinator aborted its transaction for being late."""
+"""Another producer has the transactional id now, or the coordinator aborted its transaction for being late."""
+FORGOTTEN = (InvalidProducerIdMapping, TransactionalIdNotFound)
+"""The coordinator does not know this producer of the id: the id has expired, and may be in use again."""
+ONGOING = "Ongoing"
+END_AT_ONCE = 32
+"""Ends of transactions that are on their way to one broker at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,27 @@ class Producer:
     transactional_id: str | None
     producer_id: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A transactional id as its coordinator sees it."""
+
+    state: str
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == ONGOING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commits:
+    """Transactions that could not be committed: aborted for certain, or with an outcome that is forgotten."""
+
+    lost: list[Producer]
+    unknown: list[Producer]
 
 
 def init_producer(link: BrokerLink, transactional_id: str | None, timeout_ms: int) -> Producer:
@@ -108,11 +135,9 @@ def end_transaction(link: BrokerLink, producer: Producer, *, commit: bool) -> No
 
     A producer that was replaced gets one of `REPLACED`.
     """
-    assert producer.transactional_id is not None, "no transaction"
     name = producer.transactional_id
-    request = end_txn.Request(
-        transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commit
-    )
+    assert name is not None, "no transaction"
+    request = _end_request(producer, commit=commit)
 
     def attempt() -> None:
         address = link.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
@@ -121,39 +146,110 @@ def end_transaction(link: BrokerLink, producer: Producer, *, commit: bool) -> No
     link.patiently(f"the end of {name}", attempt)
 
 
-def commit_all(link: BrokerLink, producers: Iterable[Producer]) -> list[Producer]:
-    """Commit the transactions of these producers; those that turn out to be aborted are returned."""
-    lost: list[Producer] = []
-    for producer in producers:
-        try:
-            end_transaction(link, producer, commit=True)
-        except (*REPLACED, InvalidTxnState):
-            lost.append(producer)
-    return lost
+def _end_request(producer: Producer, *, commit: bool) -> end_txn.Request:
+    return end_txn.Request(
+        transactional_id=producer.transactional_id or "",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=commit,
+    )
 
 
-def abort_quietly(link: BrokerLink, producers: Iterable[Producer]) -> None:
+def commit_all(link: BrokerLink, producers: Sequence[Producer]) -> Commits:
+    """Commit the transactions of these producers, as many at a time as a connection takes."""
+    failures = end_all(link, producers, commit=True)
+    # An id that was forgotten, or forgotten and made again, does not tell how its last transaction ended.
+    unknown = [each for each, error in failures.items() if isinstance(error, FORGOTTEN)]
+    return Commits(lost=[each for each in failures if each not in unknown], unknown=unknown)
+
+
+def abort_quietly(link: BrokerLink, producers: Sequence[Producer]) -> None:
     """Abort what these producers have open. One that has nothing open, or is replaced, is left alone."""
+    end_all(link, producers, commit=False)
+
+
+def end_all(link: BrokerLink, producers: Sequence[Producer], *, commit: bool) -> dict[Producer, BrokerError]:
+    """End transactions, pipelined; those that have ended otherwise or are replaced are returned with the reason."""
+    names = [producer.transactional_id or "" for producer in producers]
+    link.patiently("the coordinators", lambda: link.find_coordinators(names, COORDINATOR_OF_TRANSACTIONS))
+    failures: dict[Producer, BrokerError] = {}
+    for start in range(0, len(producers), END_AT_ONCE):
+        for producer, error in _ended(link, producers[start : start + END_AT_ONCE], commit=commit).items():
+            try:
+                if error is not None:
+                    _raise_unless_retriable(error)
+                    end_transaction(link, producer, commit=commit)
+            except (*REPLACED, *FORGOTTEN, InvalidTxnState) as failure:
+                failures[producer] = failure
+    return failures
+
+
+def _raise_unless_retriable(error: Exception) -> None:
+    if isinstance(error, BrokerError) and not error.retriable:
+        raise error
+
+
+def _ended(link: BrokerLink, producers: Sequence[Producer], *, commit: bool) -> dict[Producer, Exception | None]:
+    """Send the ends of some transactions at once, one connection after the other, and take the answers."""
+    ended: dict[Producer, Exception | None] = {}
+    by_coordinator: dict[Address, list[Producer]] = {}
     for producer in producers:
+        assert producer.transactional_id is not None, "no transaction"
         try:
-            end_transaction(link, producer, commit=False)
-        except (*REPLACED, InvalidTxnState, TransactionalIdNotFound):
+            address = link.coordinator(producer.transactional_id, COORDINATOR_OF_TRANSACTIONS)
+        except (LinkDown, BrokerError) as error:
+            ended[producer] = error
             continue
+        by_coordinator.setdefault(address, []).append(producer)
+    for address, of_address in by_coordinator.items():
+        try:
+            version = link.version(address, end_txn, END_VERSION_MAX)
+            for producer in of_address:
+                body = end_txn.encode_request(_end_request(producer, commit=commit), version)
+                link.send(address, end_txn.API_KEY, version, body)
+            for producer in of_address:
+                data, at = link.receive(address)
+                code = end_txn.decode_response(data, at, version).error_code
+                ended[producer] = _error_of(code, f"the end of transaction {producer.transactional_id}")
+        except LinkDown as error:
+            ended.update({producer: error for producer in of_address if producer not in ended})
+    return ended
+
+
+def _error_of(code: int, doing: str) -> Exception | None:
+    try:
+        raise_for(code, doing)
+    except BrokerError as error:
+        return error
+    return None
+
+
+def described(link: BrokerLink, transactional_ids: Sequence[str]) -> dict[str, Described]:
+    """What the coordinators know of these ids; one that they do not know is left out."""
+
+    def attempt() -> dict[str, Described]:
+        link.find_coordinators(transactional_ids, COORDINATOR_OF_TRANSACTIONS)
+        by_coordinator: dict[Address, list[str]] = {}
+        for name in transactional_ids:
+            by_coordinator.setdefault(link.coordinator(name, COORDINATOR_OF_TRANSACTIONS), []).append(name)
+        found: dict[str, Described] = {}
+        for address, names in by_coordinator.items():
+            request = describe_transactions.Request(transactional_ids=names)
+            for each in link.ask(address, describe_transactions, request).transaction_states:
+                if each.error_code == TransactionalIdNotFound.code:
+                    continue
+                raise_for(each.error_code, f"the producer {each.transactional_id}")
+                found[each.transactional_id] = Described(
+                    state=each.transaction_state, producer_id=each.producer_id, epoch=each.producer_epoch
+                )
+        return found
+
+    return link.patiently("the state of transactions", attempt)
 
 
 def is_known(link: BrokerLink, transactional_id: str) -> bool:
     """Whether there has been a producer of this id."""
-
-    def attempt() -> bool:
-        address = link.coordinator(transactional_id, COORDINATOR_OF_TRANSACTIONS)
-        request = describe_transactions.Request(transactional_ids=[transactional_id])
-        (found,) = link.ask(address, describe_transactions, request).transaction_states
-        if found.error_code == TransactionalIdNotFound.code:
-            return False
-        raise_for(found.error_code, f"the producer {transactional_id}")
-        return True
-
-    return link.patiently(f"the producer {transactional_id}", attempt)
+    return transactional_id in described(link, [transactional_id])
 
 
 def open_transactions(link: BrokerLink, prefix: str) -> list[str]:

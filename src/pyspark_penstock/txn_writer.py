@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -46,6 +46,7 @@ TOPIC_PAUSE_SECONDS = 0.1
 _CRC = Struct(">I")
 
 Place = tuple[str, int]
+OpenTransaction = Callable[[Mapping[str, Sequence[int]]], Producer]
 
 
 @dataclass(slots=True)
@@ -68,17 +69,15 @@ class _Batch:
 class TxnWriter:
     """One producer's writing, from its first row to the last answer."""
 
-    def __init__(
-        self, link: BrokerLink, producer: Producer, options: WriteOptions, turn: int, check: Callable[[], None]
-    ) -> None:
+    def __init__(self, link: BrokerLink, options: WriteOptions, turn: int, open_with: OpenTransaction) -> None:
         """``turn`` is where rows without a key begin: different for each task, so that they spread.
 
-        ``check`` is called right before the transaction begins, and right after, when nothing is in it yet; what it
-        raises is raised.
+        ``open_with`` is called once, before the first rows are sent, and returns the producer that has these partitions
+        in its transaction; what it raises is raised.
         """
         self._link = link
-        self._check = check
-        self.producer = producer
+        self._open_with = open_with
+        self.producer: Producer | None = None
         self._options = options
         self._turn = turn
         self._partitions: list[_Partition] = []
@@ -88,11 +87,6 @@ class TxnWriter:
         self._unanswered: dict[Address, deque[list[_Batch]]] = {}
         self._sealed_count = 0
         self.rows = 0
-
-    @property
-    def place(self) -> Place | None:
-        """One of the partitions that are part of the transaction, if there is any."""
-        return next((each.place for each in self._partitions if each.added), None)
 
     def write(self, columns: RecordColumns) -> None:
         """Take the rows of one Arrow batch. Full batches are sent; what begins a new one waits for `flush`."""
@@ -149,7 +143,7 @@ class TxnWriter:
     def _send(self, full: list[_Partition]) -> None:
         if not full:
             return
-        if self.producer.transactional_id is not None and not all(each.added for each in full):
+        if not all(each.added for each in full):
             self._add([each for each in self._partitions if each.records.count and not each.added])
         batches = [self._sealed(each) for each in full]
         by_leader: dict[Address, list[_Batch]] = {}
@@ -171,17 +165,16 @@ class TxnWriter:
         named: dict[str, list[int]] = {}
         for each in partitions:
             named.setdefault(each.place[0], []).append(each.place[1])
-        is_first = self.place is None
-        if is_first:
-            self._check()
-        add_partitions(self._link, self.producer, named)
+        if self.producer is None:
+            self.producer = self._open_with(named)
+        elif self.producer.transactional_id is not None:
+            add_partitions(self._link, self.producer, named)
         for each in partitions:
             each.added = True
-        if is_first:
-            self._check()
 
     def _sealed(self, partition: _Partition) -> _Batch:
         """The records of a partition as its next batch."""
+        assert self.producer is not None, "rows are sent before a producer is there"
         records = partition.records
         count, first_time, last_time = records.count, records.base_time, records.time_max
         body = compress(self._options.codec, records.take(), self._options.level)
@@ -210,6 +203,7 @@ class TxnWriter:
         return _Batch(self._sealed_count, partition.place, bytes(content))
 
     def _put(self, address: Address, batches: list[_Batch]) -> None:
+        assert self.producer is not None, "rows are sent before a producer is there"
         topics: dict[str, list[produce.PartitionProduceData]] = {}
         for batch in batches:
             topic, index = batch.place

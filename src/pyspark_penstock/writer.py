@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.model.clock import SystemChance
-from pyspark_penstock.finish import finish
-from pyspark_penstock.link import BrokerLink
-from pyspark_penstock.rows import ArrowBatch, check_schema
+from pyspark_penstock.batch_identity import offsets_of_batch
+from pyspark_penstock.errors import WrongOption
+from pyspark_penstock.finish import finish_after_write
+from pyspark_penstock.rows import ArrowBatch, check_schema, encoded_batches
+from pyspark_penstock.shared_link import shared_link
 from pyspark_penstock.sink import (
     Assignment,
     TaskDone,
@@ -20,14 +22,24 @@ from pyspark_penstock.sink import (
     write_task,
     write_task_at_least_once,
 )
+from pyspark_penstock.spark_internals import (
+    BATCH_ID,
+    QUERY_ID,
+    RUN_ID,
+    DataSourceStreamArrowWriter,
+    checkpoint_from_settings,
+    exempt_imports_from_collection,
+    local_property,
+    task_context,
+)
 from pyspark_penstock.write_options import AT_LEAST_ONCE, BATCH_SINK_PREFIX, STREAM_SINK_PREFIX, WriteOptions
 
 if TYPE_CHECKING:
+    from pyspark import TaskContext
     from pyspark.sql.types import StructType
 
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
+FIRST_SLOTS = 16
+"""How many slots attempts of one task begin their search at: two that start in the same moment rarely meet."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -39,23 +51,28 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[ArrowBatch]) -> WriterCommitMessage:
         """In a task."""
         context = task_context()
-        query = local_property(context, QUERY_ID)
+        query, run = local_property(context, QUERY_ID), local_property(context, RUN_ID)
         given = Assignment(
             sink=self._options.sink_id or f"{STREAM_SINK_PREFIX}{query}",
             batch=int(local_property(context, BATCH_ID)),
-            run=local_property(context, RUN_ID),
+            run=run,
             query=query,
+            query_run=run,
+            checkpoint=self._options.checkpoint or checkpoint_from_settings(context, self._options.query_name),
         )
         return written_by_task(self._options, given, context, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, when every task has written."""
-        with BrokerLink(self._options.link) as link:
-            commit_batch(link, self._options, batchId, checked(messages))
+        done = checked(messages)
+        checkpoint = next((each.assignment.checkpoint for each in done if each is not None), "")
+        offsets = offsets_of_batch(checkpoint, batchId) if checkpoint else None
+        with shared_link(self._options.link) as link:
+            commit_batch(link, self._options, batchId, done, offsets)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, when a task or the commit has failed."""
-        with BrokerLink(self._options.link) as link:
+        with shared_link(self._options.link) as link:
             abort_batch(link, self._options, batchId, checked(messages))
 
 
@@ -67,10 +84,18 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, run: str) -> None:
         self._options = options
-        named = options.sink_id is not None and options.batch_id is not None
-        prefix = BATCH_SINK_PREFIX if options.sink_id is None else f"{options.sink_id}-"
-        sink = options.sink_id if named and options.sink_id is not None else f"{prefix}{run}"
-        self._given = Assignment(sink=sink, batch=options.batch_id or 0, run=run, query=sink, is_fresh=not named)
+        self._prefix = BATCH_SINK_PREFIX if options.sink_id is None else f"{options.sink_id}-"
+        if options.sink_id is not None and options.batch_id is not None:
+            self._given = Assignment(
+                sink=options.sink_id,
+                batch=options.batch_id,
+                run=run,
+                query=options.query_id or options.sink_id,
+                query_run=options.query_run,
+            )
+        else:
+            sink = f"{self._prefix}{run}"
+            self._given = Assignment(sink=sink, batch=0, run=run, query=sink, is_fresh=True)
 
     def write(self, iterator: Iterator[ArrowBatch]) -> WriterCommitMessage:
         """In a task."""
@@ -78,15 +103,14 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when every task has written."""
-        with BrokerLink(self._options.link) as link:
-            commit_batch(link, self._options, self._given.batch, checked(messages))
+        with shared_link(self._options.link) as link:
+            commit_batch(link, self._options, self._given.batch, checked(messages), self._options.offsets)
             if self._given.is_fresh:
-                # Whoever comes next completes what a dead driver has decided.
-                finish(link, ledger_topic=self._options.ledger_topic)
+                finish_after_write(link, self._prefix, self._options.ledger_topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit has failed."""
-        with BrokerLink(self._options.link) as link:
+        with shared_link(self._options.link) as link:
             abort_batch(link, self._options, self._given.batch, checked(messages))
 
 
@@ -98,7 +122,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
     """The writer of one table."""
     if overwrite:
-        raise ValueError(
+        raise WrongOption(
             "Save mode Overwrite not allowed for penstock. The only allowed save mode is Append:"
             " topics are only added to"
         )
@@ -108,30 +132,23 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def checked_options(options: Mapping[str, str], schema: StructType) -> WriteOptions:
     """Refuse wrong options and a wrong schema before the first row."""
     checked = WriteOptions.of(options)
-    check_schema(schema, checked.topic)
-    return checked
+    check_schema(schema, checked.topic, checked.timestamp_column, checked.formats)
+    return replace(checked, schema=schema) if checked.formats else checked
 
 
 def written_by_task(
     options: WriteOptions, given: Assignment, context: TaskContext, rows: Iterator[ArrowBatch]
 ) -> TaskDone:
-    task, attempt = context.partitionId(), context.attemptNumber()
-    with BrokerLink(options.link) as link:
+    task, attempt = context.partitionId(), context.taskAttemptId() % FIRST_SLOTS
+    if options.schema is not None:
+        rows = encoded_batches(rows, options.schema, options.formats)
+    with shared_link(options.link) as link:
         if options.delivery == AT_LEAST_ONCE:
-            return write_task_at_least_once(link, options, given, task, rows)
-        return write_task(link, options, given, task, attempt, rows)
-
-
-def task_context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None, "a writer writes in tasks"
-    return context
-
-
-def local_property(context: TaskContext, name: str) -> str:
-    value = context.getLocalProperty(name)
-    assert value, f"Spark has not told the task its {name}"
-    return value
+            done = write_task_at_least_once(link, options, given, task, rows)
+        else:
+            done = write_task(link, options, given, task, attempt, rows)
+    exempt_imports_from_collection()
+    return done
 
 
 def checked(messages: Sequence[Any]) -> list[TaskDone | None]:

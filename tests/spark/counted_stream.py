@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from pyspark_penstock.pipelines.running import is_late_worker
 from spark.topic_contents import values
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FILES_PER_BATCH = 2
 LINES_PER_FILE = 40
@@ -29,6 +30,8 @@ class CountedStream:
         self.topic = topic
         self.lines: list[str] = []
         self.starts = 0
+        self.between: Callable[[DataFrame], DataFrame] = lambda lines: lines
+        """What the query does with the lines."""
         self.input.mkdir(parents=True, exist_ok=True)
 
     def add_batch(self) -> None:
@@ -44,10 +47,9 @@ class CountedStream:
     def start(self, spark: SparkSession, bootstrap: str, **options: str) -> Any:
         """The query; it ends by itself when all files are read."""
         self.starts += 1
+        lines = spark.readStream.format("text").option("maxFilesPerTrigger", FILES_PER_BATCH).load(str(self.input))
         return (
-            spark.readStream.format("text")
-            .option("maxFilesPerTrigger", FILES_PER_BATCH)
-            .load(str(self.input))
+            self.between(lines)
             .writeStream.format("penstock")
             .option("kafka.bootstrap.servers", bootstrap)
             .option("topic", self.topic)
@@ -73,9 +75,14 @@ class CountedStream:
 
     def check(self, bootstrap: str) -> None:
         """Every line is in once."""
-        found = Counter(values(bootstrap, self.topic))
-        lost = [line for line in self.lines if not found[line]]
-        doubled = [line for line, count in found.items() if count > 1]
-        assert not lost, f"lost {len(lost)} lines: {lost[:10]}"
-        assert not doubled, f"doubled {len(doubled)} lines: {doubled[:10]}"
-        assert found.total() == len(self.lines)
+        check_once(self.lines, values(bootstrap, self.topic))
+
+
+def check_once(wanted: Iterable[str], found: Iterable[str]) -> None:
+    """Every line is there once, and nothing else."""
+    expected, counts = list(wanted), Counter(found)
+    lost = [line for line in expected if not counts[line]]
+    doubled = [line for line, count in counts.items() if count > 1]
+    assert not lost, f"lost {len(lost)} lines: {lost[:10]}"
+    assert not doubled, f"doubled {len(doubled)} lines: {doubled[:10]}"
+    assert counts.total() == len(expected), f"{counts.total()} lines, and not {len(expected)}"

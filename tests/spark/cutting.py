@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,24 +22,26 @@ from typing import Self
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import LOOPBACK, free_port
 
-PRODUCE, OFFSET_FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT, LIST_TRANSACTIONS = (
-    0,
-    9,
-    22,
-    24,
-    25,
-    26,
-    28,
-    66,
-)
+PRODUCE = 0
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+INIT_PRODUCER_ID = 22
+ADD_PARTITIONS = 24
+ADD_OFFSETS = 25
+END_TXN = 26
+TXN_OFFSET_COMMIT = 28
+DESCRIBE_TRANSACTIONS = 65
+LIST_TRANSACTIONS = 66
 API_NAMES = {
     PRODUCE: "produce",
+    OFFSET_COMMIT: "offset-commit",
     OFFSET_FETCH: "offset-fetch",
     INIT_PRODUCER_ID: "init-producer-id",
     ADD_PARTITIONS: "add-partitions",
     ADD_OFFSETS: "add-offsets",
     END_TXN: "end-txn",
     TXN_OFFSET_COMMIT: "txn-offset-commit",
+    DESCRIBE_TRANSACTIONS: "describe-transactions",
     LIST_TRANSACTIONS: "list-transactions",
 }
 
@@ -64,12 +66,15 @@ class Cut:
 class CuttingProxy:
     """A broker behind a proxy, whose address the broker gives out as its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
-        self.broker = PenstockProcess(settings={"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}"})
+        address = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}"}
+        self.broker = PenstockProcess(settings={**(settings or {}), **address})
         self.kill_client: Callable[[int], None] = lambda pid: os.kill(pid, signal.SIGKILL)
         """How the client with this process id dies; a driver takes more with it than one process."""
-        self._cut: Cut | None = None
+        self._cuts: list[Cut] = []
+        self.kills = 0
+        """How many cuts have happened since `arm`."""
         self._seen: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -82,13 +87,20 @@ class CuttingProxy:
 
     @property
     def fired(self) -> bool:
-        return self._cut is None
+        return not self._cuts
 
-    def arm(self, cut: Cut | None) -> None:
-        """From now on requests are counted, until the one of the cut."""
+    def arm(self, *cuts: Cut | None) -> None:
+        """From now on requests are counted until the one of the first cut, then again for the next."""
         with self._lock:
             self._seen.clear()
-            self._cut = cut
+            self._cuts = [cut for cut in cuts if cut is not None]
+            self.kills = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests have come since `arm`, or since the last cut."""
+        with self._lock:
+            return self._seen.total()
 
     def __enter__(self) -> Self:
         self.broker.start()
@@ -155,11 +167,11 @@ class CuttingProxy:
     def _is_due(self, api: int) -> Cut | None:
         with self._lock:
             self._seen[api] += 1
-            cut = self._cut
-            if cut is None or cut.api != api or self._seen[api] != cut.number:
+            if not self._cuts or self._cuts[0].api != api or self._seen[api] != self._cuts[0].number:
                 return None
-            self._cut = None
-            return cut
+            self._seen.clear()
+            self.kills += 1
+            return self._cuts.pop(0)
 
     def _kill(self, cut: Cut, port: int) -> None:
         if cut.victim == BROKER:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from pyspark.errors import StreamingQueryException
 
 from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.foreach import each_batch
-from pyspark_penstock.ledger import Ledger, SinkNames
 from pyspark_penstock.link import BrokerLink, LinkSettings
+from pyspark_penstock.sink_state import SinkNames
+from pyspark_penstock.sink_store import SinkStore
 from pyspark_penstock.txn_calls import open_transactions
 from pyspark_penstock.write_options import LEDGER_TOPIC
 from spark.counted_stream import CountedStream
@@ -51,10 +53,10 @@ def test_every_column_becomes_its_part_of_the_record(spark: SparkSession, broker
     ]
     schema = (
         "topic string, key string, value binary, headers array<struct<key string, value binary>>, partition int,"
-        " timestamp timestamp"
+        " at timestamp"
     )
 
-    write(spark.createDataFrame(rows, schema), broker, None)
+    write(spark.createDataFrame(rows, schema), broker, None, **{"timestamp.column": "at"})
 
     one, three = sorted(committed(broker.bootstrap, first), key=lambda message: -message.partition())
     (two,) = committed(broker.bootstrap, second)
@@ -63,6 +65,18 @@ def test_every_column_becomes_its_part_of_the_record(spark: SparkSession, broker
     assert (two.key(), two.value(), two.partition(), two.headers()) == (None, b"v2", 1, None)
     assert (three.key(), three.value(), three.partition()) == (b"k3", None, 0)
     assert three.timestamp()[1] > one.timestamp()[1]
+
+
+def test_a_timestamp_column_that_was_not_asked_for_gives_the_time_of_writing(
+    spark: SparkSession, broker: PenstockProcess
+) -> None:
+    topic = make_topic(broker.bootstrap)
+    before_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
+
+    write(spark.sql("select 'x' as value, timestamp '2001-01-01' as timestamp"), broker, topic)
+
+    (found,) = committed(broker.bootstrap, topic)
+    assert found.timestamp()[1] >= before_ms
 
 
 def test_keys_go_where_other_producers_put_them(spark: SparkSession, broker: PenstockProcess) -> None:
@@ -103,6 +117,7 @@ def test_compressed_batches_are_read_by_others(spark: SparkSession, broker: Pens
     [
         ("id as value", {"topic": "t"}, "value attribute unsupported type bigint"),
         ("'x' as key", {"topic": "t"}, "Required attribute 'value' not found"),
+        ("'x' as value", {"topic": "t", "timestamp.column": "at"}, "names the column 'at', and there is none"),
         ("'x' as value", {}, "topic option required when no 'topic' attribute is present"),
         ("'x' as value", {"topic": "t", "kafka.akcs": "all"}, "'akcs' is not one of a producer's"),
         (
@@ -149,7 +164,7 @@ def test_a_finished_batch_write_leaves_no_ledger_and_nothing_open(spark: SparkSe
 
     with BrokerLink(LinkSettings(bootstrap=broker.bootstrap)) as link:
         assert open_transactions(link, sink) == []
-        assert Ledger(link, SinkNames(sink=sink), LEDGER_TOPIC).read() is None
+        assert SinkStore(link, SinkNames(sink=sink), LEDGER_TOPIC).read() is None
     assert len(values(broker.bootstrap, topic)) == 100
 
 
@@ -182,6 +197,60 @@ def test_a_batch_that_was_committed_is_not_written_again_when_spark_replays_it(
     stream.check(broker.bootstrap)
 
 
+def test_a_checkpoint_that_is_one_batch_older_than_the_output_drops_nothing(
+    spark: SparkSession, broker: PenstockProcess, tmp_path: Path
+) -> None:
+    stream = CountedStream(tmp_path, make_topic(broker.bootstrap))
+    stream.add_batch()
+    assert stream.run(spark, broker.bootstrap) == []
+    shutil.copytree(stream.checkpoint, tmp_path / "backup")
+    stream.add_batch()
+    assert stream.run(spark, broker.bootstrap) == []
+    shutil.rmtree(stream.checkpoint)
+    shutil.copytree(tmp_path / "backup", stream.checkpoint)
+    # The second batch's files are gone from the source, so that batch 1 would be the third's.
+    for path in sorted(stream.input.iterdir())[2:4]:
+        path.rename(tmp_path / path.name)
+    stream.add_batch()
+
+    with pytest.raises(
+        StreamingQueryException, match=r"the sink has batch 1 already.*80 rows.*resolveBatch to 1:write"
+    ):
+        stream.start(spark, broker.bootstrap).awaitTermination(SECONDS_MAX)
+
+    # The query goes on if a user says that the batch is another.
+    assert stream.run(spark, broker.bootstrap, resolveBatch="1:write") == []
+    stream.check(broker.bootstrap)
+
+
+def test_outputs_that_share_a_sink_and_queries_without_their_checkpoint_are_refused_in_each_batch(
+    spark: SparkSession, broker: PenstockProcess, tmp_path: Path
+) -> None:
+    one, two = make_topic(broker.bootstrap), make_topic(broker.bootstrap)
+    sink, bootstrap = f"shared-{uuid.uuid4().hex[:6]}", {"kafka.bootstrap.servers": broker.bootstrap}
+    first, second = (each_batch(sink, {**bootstrap, "topic": topic}) for topic in (one, two))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("a\nb")
+
+    def both(table: DataFrame, number: int) -> None:
+        first(table, number)
+        second(table, number)
+
+    def run(write: Any, checkpoint: str) -> None:
+        lines = spark.readStream.format("text").load(str(tmp_path / "in"))
+        run_to_its_end(lines.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / checkpoint)))
+
+    with pytest.raises(StreamingQueryException, match="two outputs cannot share a sinkId"):
+        run(both, "c")
+    (tmp_path / "in" / "1.txt").write_text("c")
+    with pytest.raises(StreamingQueryException, match="two queries cannot share a sinkId"):
+        run(first, "lost")
+    run(first, "c")
+
+    assert sorted(values(broker.bootstrap, one)) == ["a", "b", "c"]
+    assert values(broker.bootstrap, two) == []
+
+
 def test_a_checkpoint_without_its_ledger_is_a_clear_error(
     spark: SparkSession, broker: PenstockProcess, tmp_path: Path
 ) -> None:
@@ -190,7 +259,7 @@ def test_a_checkpoint_without_its_ledger_is_a_clear_error(
     stream.add_batch()
     assert stream.run(spark, broker.bootstrap, sinkId=sink) == []
     with BrokerLink(LinkSettings(bootstrap=broker.bootstrap)) as link:
-        Ledger(link, SinkNames(sink=sink), LEDGER_TOPIC).forget()
+        SinkStore(link, SinkNames(sink=sink), LEDGER_TOPIC).forget()
 
     stream.add_batch()
     with pytest.raises(StreamingQueryException, match="ledgerMissing"):

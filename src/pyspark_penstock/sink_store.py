@@ -1,0 +1,436 @@
+"""A sink's state at the brokers: a committed offset of a group named after the sink, the document in its metadata.
+
+The state changes only in transactions of one transactional id, so that of two runs that want to change it one is
+fenced, and a reader with `require_stable` sees no change that may still be undone. A document that is longer than the
+metadata of one offset is cut into pieces, which belong to further partitions of one topic that has no records.
+
+That a batch is complete is a plain commit of an offset beside them, one request without a transaction: it is true for
+ever once it is true. Each generation has a partition of its own for it, so that a driver which wakes up after another
+has taken over cannot overwrite the note of its successor.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from penstock.model.generated_errors import (
+    GroupIdNotFound,
+    InvalidPartitions,
+    InvalidTransactionTimeout,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
+from penstock.wire.api import (
+    create_partitions,
+    create_topics,
+    delete_groups,
+    offset_commit,
+    offset_fetch,
+    txn_offset_commit,
+)
+from pyspark_penstock.batch_identity import BatchOffsets
+from pyspark_penstock.link import BrokerLink, raise_for
+from pyspark_penstock.sink_state import Content, Decided, SinkError, SinkNames, SinkState, Written
+from pyspark_penstock.txn_calls import REPLACED, Producer, add_group, end_transaction, init_producer, is_known
+
+PARTITIONS = 32
+PARTITIONS_MAX = 128
+"""The topic grows to it when a batch of very many tasks needs it."""
+MARKS_FROM, MARKS_END = 24, 32
+"""Partitions whose offsets say which batch of a generation is complete; the others have pieces of the document."""
+PIECE_PARTITIONS = (*range(MARKS_FROM), *range(MARKS_END, PARTITIONS_MAX))
+PIECE_CHARACTERS = 4_000
+"""Of the document in the metadata of one partition's offset; brokers allow 4,096 bytes unless told otherwise."""
+DOCUMENT_VERSION = 2
+TASK_HASH_END = 1 << 32
+"""A task's sum of hashes is kept modulo this: it is compared only with the same task's."""
+TASKS_MAX = 100_000
+"""More tasks than this are not certain to fit into the state of a batch."""
+OFFSET_FETCH_VERSION_MAX = 7
+OFFSET_COMMIT_VERSION_MAX = 8
+TXN_OFFSET_COMMIT_VERSION_MAX = 3
+LEDGER_TIMEOUTS_MS = (60_000, 10_000, 1_000)
+"""Of a change of the state, which takes milliseconds: the first that brokers allow (`transaction.max.timeout.ms`)."""
+AMEND_TRIES_MAX = 50
+SETTLE_TRIES = 100
+SETTLE_PAUSE_SECONDS = 0.01
+"""Brokers apply the end of a transaction within milliseconds; after a second nobody will end it."""
+TOPIC_TIMEOUT_MS = 30_000
+
+
+class TooManyTasks(SinkError):
+    """A batch has more tasks than the state of a sink can name."""
+
+
+def too_many_tasks(tasks: int) -> TooManyTasks:
+    return TooManyTasks(
+        f"a batch of {tasks} tasks is more than the state of a sink can name ({TASKS_MAX}): coalesce the table before"
+        " writing it"
+    )
+
+
+# The document
+
+
+def encode_state(state: SinkState) -> list[str]:
+    """The state as pieces that fit into the metadata of offsets; the first says how many there are.
+
+    A batch of very many tasks goes without the content of each: its transactions can be committed, and not be written
+    again one by one.
+    """
+    pieces = _pieces(state)
+    if len(pieces) > len(PIECE_PARTITIONS) and state.decided is not None:
+        short = tuple(replace(each, content=None) for each in state.decided.written)
+        pieces = _pieces(replace(state, decided=replace(state.decided, written=short)))
+    if len(pieces) > len(PIECE_PARTITIONS):
+        raise too_many_tasks(0 if state.decided is None else len(state.decided.written))
+    return pieces
+
+
+def _pieces(state: SinkState) -> list[str]:
+    packed = base64.b64encode(zlib.compress(json.dumps(_document(state), separators=(",", ":")).encode())).decode()
+    pieces = [packed[at : at + PIECE_CHARACTERS] for at in range(0, len(packed), PIECE_CHARACTERS)]
+    return [f"{len(pieces)}:{pieces[0]}", *pieces[1:]]
+
+
+def piece_count(first: str) -> int:
+    return int(first.partition(":")[0])
+
+
+def decode_state(pieces: Sequence[str]) -> SinkState:
+    """What `encode_state` packed; later pieces may be left from a larger state."""
+    count, _, first = pieces[0].partition(":")
+    text = zlib.decompress(base64.b64decode(first + "".join(pieces[1 : int(count)])))
+    if text.startswith(b"["):
+        return _first_version(json.loads(text))
+    content: dict[str, Any] = json.loads(text)
+    if content["version"] != DOCUMENT_VERSION:
+        raise SinkError(
+            f"the state of the sink is of version {content['version']}, and this package reads up to"
+            f" {DOCUMENT_VERSION}: it was written by a newer one"
+        )
+    return SinkState(
+        generation=content["generation"],
+        run=content["run"],
+        query=content["query"],
+        decided=None if content["decided"] is None else _decided(content["decided"]),
+        lost=tuple(content["lost"]),
+        resolved=content["resolved"],
+    )
+
+
+def _document(state: SinkState) -> dict[str, Any]:
+    decided = state.decided
+    return {
+        "version": DOCUMENT_VERSION,
+        "generation": state.generation,
+        "run": state.run,
+        "query": state.query,
+        "lost": list(state.lost),
+        "resolved": state.resolved,
+        "decided": None if decided is None else _decided_document(decided),
+    }
+
+
+def _decided_document(decided: Decided) -> dict[str, Any]:
+    written, offsets = decided.written, decided.offsets
+    contents = [each.content for each in written]
+    return {
+        "batch": decided.batch,
+        "generation": decided.generation,
+        "content": None
+        if decided.content is None
+        else {"rows": decided.content.rows, "hashes": decided.content.hashes},
+        "offsets": None
+        if offsets is None
+        else {"plan": offsets.plan, "start": offsets.start, "end": offsets.end, "text": offsets.text},
+        "output": decided.output,
+        "run": decided.run,
+        "complete": decided.is_complete,
+        # Column by column and as differences, which compress best.
+        "transactions": {
+            "task": _differences(each.task for each in written),
+            "slot": [each.slot for each in written],
+            "producer_id": _differences(each.producer_id for each in written),
+            "epoch": [each.epoch for each in written],
+            "rows": [None if each is None else each.rows for each in contents],
+            "hashes": [None if each is None else each.hashes % TASK_HASH_END for each in contents],
+        },
+    }
+
+
+def _decided(content: Mapping[str, Any]) -> Decided:
+    columns, whole, offsets = content["transactions"], content["content"], content["offsets"]
+    rows = zip(
+        _sums(columns["task"]),
+        columns["slot"],
+        _sums(columns["producer_id"]),
+        columns["epoch"],
+        columns["rows"],
+        columns["hashes"],
+        strict=True,
+    )
+    return Decided(
+        batch=content["batch"],
+        generation=content["generation"],
+        written=tuple(
+            Written(
+                task=task,
+                slot=slot,
+                producer_id=producer_id,
+                epoch=epoch,
+                content=None if count is None else Content(count, hashes),
+            )
+            for task, slot, producer_id, epoch, count, hashes in rows
+        ),
+        content=None if whole is None else Content(whole["rows"], whole["hashes"]),
+        offsets=None if offsets is None else BatchOffsets(**offsets),
+        output=content["output"],
+        run=content["run"],
+        is_complete=content["complete"],
+    )
+
+
+def _first_version(content: list[Any]) -> SinkState:
+    """A state without names, from before documents had a version."""
+    batch, generation, run, query, written_in, written, lost = content
+    decided = Decided(
+        batch=batch,
+        generation=written_in,
+        written=tuple(
+            Written(task=w[0], slot=w[1], producer_id=w[2], epoch=w[3], content=Content(w[4], 0)) for w in written
+        ),
+        is_complete=None,
+    )
+    return SinkState(
+        generation=generation, run=run, query=query, decided=decided if batch >= 0 else None, lost=tuple(lost)
+    )
+
+
+def _differences(numbers: Iterable[int]) -> list[int]:
+    listed = list(numbers)
+    return [now - before for before, now in zip([0, *listed], listed, strict=False)]
+
+
+def _sums(differences: Iterable[int]) -> list[int]:
+    total = 0
+    return [total := total + each for each in differences]
+
+
+class SinkStore:
+    """The state of one sink, at the brokers."""
+
+    def __init__(self, link: BrokerLink, names: SinkNames, topic: str) -> None:
+        self._link = link
+        self._names = names
+        self._topic = topic
+
+    def read(self) -> SinkState | None:
+        """The state; a change that is under way is waited for."""
+        return self._link.patiently(f"the state of {self._names.group}", self._look)
+
+    def read_settled(self) -> SinkState | None:
+        """The state; a change that is under way is waited for only so long, and then undone.
+
+        The run that began it may be dead, and its transaction would stay open until it is late.
+        """
+        for _ in range(SETTLE_TRIES):
+            is_settled, state = self.glance()
+            if is_settled:
+                return state
+            time.sleep(SETTLE_PAUSE_SECONDS)
+        return self.amend(lambda _: None)
+
+    def glance(self) -> tuple[bool, SinkState | None]:
+        """Whether no change is under way, and then the state."""
+
+        def attempt() -> tuple[bool, SinkState | None]:
+            try:
+                return True, self._look()
+            except UnstableOffsetCommit:
+                return False, None
+
+        return self._link.patiently(f"the state of {self._names.group}", attempt)
+
+    def _look(self) -> SinkState | None:
+        found = self._offsets([*range(PARTITIONS)])
+        asked = MARKS_FROM
+        while 0 in found and (count := piece_count(found[0][1])) > asked:
+            # All of it by one request: between two the state may change, and grow once more.
+            found = self._offsets([*PIECE_PARTITIONS[:count], *range(MARKS_FROM, MARKS_END)])
+            asked = count
+        if 0 not in found:
+            return None
+        state = decode_state([found.get(index, (0, ""))[1] for index in PIECE_PARTITIONS])
+        decided = state.decided
+        if decided is None or decided.is_complete:
+            return state
+        offset, mark = found.get(_mark_partition(decided.generation), (0, ""))
+        is_complete = (offset, mark) == (decided.batch + 1, _mark(decided.generation))
+        return replace(state, decided=replace(decided, is_complete=True)) if is_complete else state
+
+    def _offsets(self, partitions: list[int]) -> dict[int, tuple[int, str]]:
+        """The committed offset of each of these partitions that has one, and its metadata."""
+        group = self._names.group
+        request = offset_fetch.Request(
+            group_id=group,
+            topics=[offset_fetch.OffsetFetchRequestTopic(name=self._topic, partition_indexes=partitions)],
+            require_stable=True,
+        )
+        answer = self._link.ask(self._link.coordinator(group), offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
+        raise_for(answer.error_code, f"the state of {group}")
+        found: dict[int, tuple[int, str]] = {}
+        for part in (part for topic in answer.topics for part in topic.partitions):
+            if part.error_code != UnknownTopicOrPartition.code:
+                raise_for(part.error_code, f"the state of {group}")
+            if part.committed_offset >= 0:
+                found[part.partition_index] = (part.committed_offset, part.metadata or "")
+        return found
+
+    def amend(self, change: Callable[[SinkState | None], SinkState | None]) -> SinkState | None:
+        """Change the state: no other change comes between what ``change`` was given and what it returned.
+
+        ``change`` may be called several times; None or the same state again is no change. What it raises is raised.
+        """
+        for _ in range(AMEND_TRIES_MAX):
+            producer = self._become_producer()
+            state = self.read()
+            wanted = change(state)
+            if wanted is None or wanted == state:
+                return state
+            try:
+                self._write(producer, wanted)
+            except REPLACED:
+                # Another run wanted a change at the same time. Ours may be in all the same: the next look tells.
+                continue
+            return wanted
+        raise SinkError(f"the state of {self._names.sink} changes hands faster than it can be written")
+
+    def note_complete(self, batch: int, generation: int) -> None:
+        """All transactions of the batch that this generation decided are committed."""
+        group = self._names.group
+        request = offset_commit.Request(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    name=self._topic,
+                    partitions=[
+                        offset_commit.OffsetCommitRequestPartition(
+                            partition_index=_mark_partition(generation),
+                            committed_offset=batch + 1,
+                            committed_metadata=_mark(generation),
+                        )
+                    ],
+                )
+            ],
+        )
+
+        def attempt() -> None:
+            answer = self._link.ask(self._link.coordinator(group), offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
+            for part in (part for topic in answer.topics for part in topic.partitions):
+                raise_for(part.error_code, f"the state of {group}")
+
+        self._link.patiently(f"the state of {group}", attempt)
+
+    def touch(self) -> None:
+        """Change nothing, and let it be seen that a driver has come to the sink."""
+        self._become_producer()
+
+    def _become_producer(self) -> Producer:
+        *longer, shortest = LEDGER_TIMEOUTS_MS
+        for timeout_ms in longer:
+            with suppress(InvalidTransactionTimeout):
+                return init_producer(self._link, self._names.ledger, timeout_ms)
+        return init_producer(self._link, self._names.ledger, shortest)
+
+    def is_touched(self) -> bool:
+        """Whether a driver has ever come to change it, whatever became of that."""
+        return is_known(self._link, self._names.ledger)
+
+    def _write(self, producer: Producer, state: SinkState) -> None:
+        pieces = encode_state(state)
+        add_group(self._link, producer, self._names.group)
+        self._commit_pieces(producer, state.batch + 1, pieces)
+        end_transaction(self._link, producer, commit=True)
+
+    def _commit_pieces(self, producer: Producer, offset: int, pieces: list[str]) -> None:
+        assert producer.transactional_id is not None, "a state changes in transactions"
+        group = self._names.group
+        request = txn_offset_commit.Request(
+            transactional_id=producer.transactional_id,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            topics=[
+                txn_offset_commit.TxnOffsetCommitRequestTopic(
+                    name=self._topic,
+                    partitions=[
+                        txn_offset_commit.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=piece
+                        )
+                        for index, piece in zip(PIECE_PARTITIONS, pieces, strict=False)
+                    ],
+                )
+            ],
+        )
+
+        def attempt() -> None:
+            address = self._link.coordinator(group)
+            answer = self._link.ask(address, txn_offset_commit, request, TXN_OFFSET_COMMIT_VERSION_MAX)
+            for part in (part for topic in answer.topics for part in topic.partitions):
+                if part.error_code == UnknownTopicOrPartition.code:
+                    self._make_topic(grown=len(pieces) > MARKS_FROM)
+                raise_for(part.error_code, f"the state of {group}")
+
+        self._link.patiently(f"the state of {group}", attempt)
+
+    def _make_topic(self, *, grown: bool) -> None:
+        """Make the topic to which the offsets belong, or make it larger; it never has a record."""
+        doing = f"the topic of sink states {self._topic}"
+        make = create_topics.Request(
+            topics=[create_topics.CreatableTopic(name=self._topic, num_partitions=PARTITIONS, replication_factor=-1)],
+            timeout_ms=TOPIC_TIMEOUT_MS,
+        )
+        grow = create_partitions.Request(
+            topics=[create_partitions.CreatePartitionsTopic(name=self._topic, count=PARTITIONS_MAX)],
+            timeout_ms=TOPIC_TIMEOUT_MS,
+        )
+
+        def attempt() -> None:
+            for made in self._link.ask_anyone(create_topics, make).topics:
+                if made.error_code not in (0, TopicAlreadyExists.code):
+                    raise_for(made.error_code, doing)
+            for made in self._link.ask_anyone(create_partitions, grow).results if grown else ():
+                if made.error_code not in (0, InvalidPartitions.code):
+                    raise_for(made.error_code, doing)
+
+        self._link.patiently(doing, attempt)
+
+    def forget(self) -> None:
+        """Remove the state of a sink that will never write again."""
+        group = self._names.group
+
+        def attempt() -> None:
+            address = self._link.coordinator(group)
+            for each in self._link.ask(address, delete_groups, delete_groups.Request(groups_names=[group])).results:
+                if each.error_code != GroupIdNotFound.code:
+                    raise_for(each.error_code, f"the state of {group}")
+
+        self._link.patiently(f"the state of {group}", attempt)
+
+
+def _mark_partition(generation: int) -> int:
+    return MARKS_FROM + generation % (MARKS_END - MARKS_FROM)
+
+
+def _mark(generation: int) -> str:
+    return f"complete:{generation}"
