@@ -1,23 +1,27 @@
-"""Lake tables written exactly once: tasks write data files, and one commit of the driver makes them part of a table.
+"""Lake tables written exactly once: tasks write data files, and one commit of the driver adds them to a table.
 
-A commit carries the writer's id, the number of its batch and, for archives, the offsets up to which the table now holds
-each partition. A batch that is repeated finds itself there; a checkpoint that does not fit the table is refused.
+A commit carries the writer's id, the number of its batch, where the batch's sources end and, for archives, the offsets
+up to which the table now holds each partition, with the ids of their topics. A repeated batch is recognized by where
+its sources end, not by its number alone: a checkpoint that was restored from a backup, or copied, gives the number of a
+committed batch to other records. Such a checkpoint is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.offsets import Place
 from pyspark_penstock.pipelines.store import Store
 
 PIP_LAKE = 'pip install "penstock[lake]"'
+COMMIT_TRIES_MAX = 5
 
 
-class LakeError(Exception):
+class LakeError(PenstockRuntimeError):
     """A table that cannot take what it is given, or is not what it is said to be."""
 
 
@@ -31,6 +35,10 @@ class SchemaClash(LakeError):
 
 class OutOfStep(LakeError):
     """A checkpoint and a table that do not belong together."""
+
+
+class TopicRecreated(LakeError):
+    """A topic that was deleted and created again since the table was written."""
 
 
 class TableFormat(StrEnum):
@@ -99,7 +107,12 @@ class Layout:
     """Below the root: where tasks put new files."""
     partition_by: tuple[str, ...]
     keeps_partition_columns: bool
-    """Whether the columns stand in the files too, and not in their paths alone."""
+    """Whether the columns that the table is partitioned by stand in the files too.
+
+    Where they do not, an empty text is read back as null: Hive's folders and Delta's log have no other way to say it.
+    """
+    values_in_paths: bool
+    """Whether nothing but the folders' names keeps their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +121,57 @@ class Batch:
 
     writer: str
     number: int
+    identity: str = ""
+    """Hexadecimal digits that tell it from another batch of its number; empty where that is not known."""
+    identity_before: str = ""
+    """The same of the batch before it."""
+    offsets: str = ""
+    """Where its sources end, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatch:
+    """The last batch of a writer that is in a table."""
+
+    number: int
+    identity: str = ""
+    """Empty in tables that were written before it was kept; some formats keep only its first digits."""
+    offsets: str = ""
+
+    def is_of(self, batch: Batch) -> bool:
+        """Whether this is that very batch."""
+        return self.number == batch.number and self.matches(batch.identity)
+
+    def matches(self, identity: str) -> bool:
+        return not self.identity or not identity or identity.startswith(self.identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What an archive's table holds of topics."""
+
+    offsets: Mapping[Place, int] = field(default_factory=dict[Place, int])
+    """The offset after the last one, by partition."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As Kafka's tools print them; of topics whose id is known."""
+
+    def joined(self, other: Held) -> Held:
+        """With what a commit adds; offsets do not go back."""
+        ends = dict(self.offsets)
+        for place, end in other.offsets.items():
+            ends[place] = max(end, ends.get(place, 0))
+        return Held(offsets=ends, topic_ids={**self.topic_ids, **other.topic_ids})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """What old versions of a table no longer need."""
+
+    versions: int
+    files: tuple[str, ...]
+    """Below the table's root."""
+    needed_by: tuple[str, ...] = ()
+    """Replays that have still to read some of them: then nothing was deleted."""
 
 
 class LakeTable(Protocol):
@@ -123,20 +187,23 @@ class LakeTable(Protocol):
         """
         ...
 
-    def last_batch(self, writer: str) -> int | None:
+    def last_batch(self, writer: str) -> LastBatch | None:
         """The last batch of a writer that is in the table."""
         ...
 
-    def offsets(self) -> dict[Place, int]:
-        """Of archives: the offset after the last one the table holds, by partition."""
+    def held(self) -> Held:
+        """Of archives: what the table holds of which topics."""
         ...
 
     def layout(self, batch: Batch) -> Layout:
         """Where the tasks of a batch write."""
         ...
 
-    def commit(self, batch: Batch, files: Sequence[DataFile], offsets: Mapping[Place, int]) -> None:
-        """Make files part of the table, all of them or none, and note the batch and the offsets with them."""
+    def commit(self, batch: Batch, files: Sequence[DataFile], added: Held) -> None:
+        """Make files part of the table, all of them or none, and note the batch and what it adds with them.
+
+        OutOfStep where another writer has committed some of it meanwhile.
+        """
         ...
 
     def sweep(self, batch: Batch, files: Sequence[DataFile]) -> None:
@@ -149,6 +216,10 @@ class LakeTable(Protocol):
 
     def replace(self, old: Sequence[DataFile], new: DataFile) -> None:
         """Exchange files for one with the same rows."""
+        ...
+
+    def expire(self, before_ms: int, *, dry_run: bool) -> Expired:
+        """Forget the versions from before a time, and delete the files that only they need."""
         ...
 
 
@@ -169,39 +240,109 @@ def open_table(kind: TableFormat, where: str, *, name: str = "", catalog: str = 
             return IcebergTable(Store.at(where), name=name, catalog=catalog)
 
 
-def check_step(batch: Batch, last: int | None) -> bool:
-    """Whether a batch is still to be written: True, or False where it is in the table.
+def commit_again(
+    change: Callable[[], None], is_done: Callable[[], bool], conflicts: tuple[type[Exception], ...]
+) -> None:
+    """Commit, and try again where another writer was faster; a commit whose response was lost may be in already."""
+    for left in reversed(range(COMMIT_TRIES_MAX)):
+        try:
+            change()
+        except conflicts:
+            if is_done():
+                return
+            if not left:
+                raise
+        else:
+            return
 
-    Spark repeats the last batch and no other, and skips none. An earlier one comes from a checkpoint that was put
-    back, and what it holds need not be what it held before.
-    """
-    if batch.number == (0 if last is None else last + 1):
-        return True
-    if batch.number == last:
-        return False
-    if last is None or batch.number > last:
-        raise OutOfStep(
-            f"the checkpoint is at batch {batch.number}, and the table holds "
-            f"{'no batch' if last is None else f'batch {last}'} of this query: they do not belong together. Start with "
-            "a new, empty checkpoint, or name the table that the checkpoint belongs to"
-        )
-    raise OutOfStep(
-        f"the table holds batch {last} of this query, and the checkpoint is at batch {batch.number}: it is older than "
-        "the table. Start with a new, empty checkpoint: an archive goes on where its table ends"
+
+# What is refused
+
+RESTART_ARCHIVE = "Start with a new, empty checkpoint: an archive goes on where its table ends"
+RESTART_TABLE = (
+    "Put back the checkpoint that belongs to the table, or start with a new, empty checkpoint and another table"
+)
+
+
+def partitioned_otherwise(table: str, held: Sequence[str], wanted: Sequence[str]) -> LakeError:
+    return LakeError(
+        f"{table} is partitioned by {', '.join(held) or 'nothing'}, not by {', '.join(wanted) or 'nothing'}: write to "
+        "another table, or partition as it is"
     )
 
 
-def check_offsets(files: Sequence[DataFile], held: Mapping[Place, int]) -> None:
+def check_step(batch: Batch, last: LastBatch | None, *, is_archive: bool) -> bool:
+    """Whether a batch is still to be written: True, or False where the very same batch is in the table.
+
+    Spark repeats the last batch and no other, and skips none.
+    """
+    advice = RESTART_ARCHIVE if is_archive else RESTART_TABLE
+    if last is None and batch.number == 0:
+        return True
+    if last is None or batch.number > last.number + 1:
+        raise _not_together(batch, last, advice)
+    if batch.number < last.number:
+        raise OutOfStep(
+            f"the table holds batch {last.number} of this query, and the checkpoint is at batch {batch.number}: it is "
+            f"older than the table. {advice}"
+        )
+    if batch.number == last.number:
+        check_same(last, batch.identity, batch.offsets, advice)
+        return False
+    check_same(last, batch.identity_before, "", advice)
+    return True
+
+
+def check_completed(batch: Batch, last: LastBatch | None, *, is_archive: bool) -> None:
+    """OutOfStep where a batch that the checkpoint calls completed is not in the table."""
+    if check_step(batch, last, is_archive=is_archive):
+        raise _not_together(batch, last, RESTART_ARCHIVE if is_archive else RESTART_TABLE)
+
+
+def _not_together(batch: Batch, last: LastBatch | None, advice: str) -> OutOfStep:
+    return OutOfStep(
+        f"the checkpoint is at batch {batch.number}, and the table holds "
+        f"{'no batch' if last is None else f'batch {last.number}'} of this query: they do not belong together. "
+        f"{advice}, or name the table that the checkpoint belongs to"
+    )
+
+
+def check_same(last: LastBatch, identity: str, offsets: str, advice: str) -> None:
+    """OutOfStep where the checkpoint's batch of the same number is not the one in the table."""
+    if not last.matches(identity):
+        raise OutOfStep(
+            f"batch {last.number} of this query in the table is not batch {last.number} of the checkpoint: in the "
+            f"table it ends at {last.offsets or 'other offsets'}, in the checkpoint at {offsets or 'other offsets'}. "
+            f"The checkpoint was restored from a backup or copied, or is of another table. {advice}"
+        )
+
+
+def check_offsets(files: Sequence[DataFile], held: Held) -> None:
     """OutOfStep where a file begins before what the table holds of its partition."""
     for each in files:
         for span in each.spans:
-            end = held.get(span.place)
+            end = held.offsets.get(span.place)
             if end is not None and span.offset_min < end:
                 raise OutOfStep(
                     f"the table holds {span.topic}-{span.partition} up to offset {end - 1}, and this batch begins at "
                     f"{span.offset_min}: another archive writes to the table, or the checkpoint is not the table's. "
-                    "Start with a new, empty checkpoint: an archive goes on where its table ends"
+                    f"{RESTART_ARCHIVE}"
                 )
+
+
+def check_topic_ids(held: Held, current: Mapping[str, str]) -> None:
+    """TopicRecreated where the table holds records of an earlier topic of the same name.
+
+    Offsets of the new topic begin again, so in one table its records could not be told from those of the old one.
+    """
+    known = {topic for topic, _ in held.offsets}
+    for topic, now in sorted(current.items()):
+        then = held.topic_ids.get(topic, now)
+        if topic in known and then != now:
+            raise TopicRecreated(
+                f"topic {topic} was deleted and created again: the table holds records of the topic with id {then}, "
+                f"and its id is now {now}. Archive the new topic in another table"
+            )
 
 
 def ends_of(files: Sequence[DataFile]) -> dict[Place, int]:

@@ -79,11 +79,11 @@ def test_an_archive_keeps_every_record_once_and_sorts_out_what_does_not_parse(
     finish_archive(again)
     table = what.open_table()
     assert ids(table) == [number for number in range(250) if number not in (3, 199)]
-    assert sum(table.offsets().values()) == 250
+    assert sum(table.held().offsets.values()) == 250
     assert len(table.files()) == 2
     dead = ds.dataset(str(tmp_path / "table" / "_dead_letters"), partitioning="hive").to_table().to_pylist()
     assert [each["value"] for each in dead] == [b"{broken"] * 2
-    assert all("Expecting property name" in each["error"] for each in dead)
+    assert all(each["error"].startswith("no JSON: ") for each in dead)
 
 
 def test_a_schema_may_grow_and_may_not_change(broker: PenstockProcess, spark: SparkSession, tmp_path: Path) -> None:
@@ -113,12 +113,9 @@ def test_a_checkpoint_of_something_else_is_refused(
     archive(spark, what)
     with pytest.raises(WrongCheckpoint, match=f"reads {topic}, not {other}"):
         start_archive(spark, replace(what, topics=(other,)))
-    # The checkpoint is this topic's, and the table is not its own.
-    send(broker.bootstrap, topic, 10, 10)
-    query = start_archive(spark, replace(what, to=str(tmp_path / "elsewhere")))
-    with pytest.raises(Exception, match="they do not belong together"):
-        query.awaitTermination()
-    assert OutOfStep.__name__ in str(query.exception())
+    # The checkpoint is this topic's, and the table is not its own. There is nothing to archive.
+    with pytest.raises(OutOfStep, match="they do not belong together"):
+        start_archive(spark, replace(what, to=str(tmp_path / "elsewhere")))
 
 
 def test_dead_letters_go_to_a_topic_and_a_replay_brings_the_rest_back_in_order(
@@ -143,6 +140,7 @@ def test_dead_letters_go_to_a_topic_and_a_replay_brings_the_rest_back_in_order(
     assert headers["n"] == b"7"
     assert headers["penstock.topic"] == topic.encode()
     before = committed(broker.bootstrap, topic)
+    assert [letter.timestamp()] == [each.timestamp() for each in before if each.value() == b"{broken"]
     replay = Replay(
         name="replay",
         bootstrap=broker.bootstrap,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.processes import Child
 from pyspark_penstock.lake import TableFormat
 from pyspark_penstock.pipelines.replay import Replay, start_replay
 from spark.late_workers import run_query
@@ -33,7 +35,13 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("PENSTOCK_TEST_PIPELINE_KILLS", "0"))
 """Of each pipeline; a few if it is not set."""
-FEW_KILLS = {TableFormat.PARQUET: 1, TableFormat.DELTA: 3, TableFormat.ICEBERG: 3}
+FATES = ("kept", "kept", "lost", "restored")
+"""What may become of a checkpoint before the next start."""
+FEW_FATES = {
+    TableFormat.PARQUET: ("kept", "restored"),
+    TableFormat.DELTA: ("kept", "lost"),
+    TableFormat.ICEBERG: ("kept", "kept"),
+}
 MOMENT_SECONDS_MAX = 1.5
 SEED_VARIABLE = "PENSTOCK_TEST_SEED"
 RECORDS = 2_000
@@ -83,29 +91,73 @@ def check_rows(rows: list[tuple[int, int, int]], sent: int) -> None:
     assert len(places) == len(rows) == sent
 
 
+@dataclass(slots=True)
+class KilledArchive:
+    """An archive that is killed again and again, and whose checkpoint is kept, lost or restored between the starts."""
+
+    folder: Path
+    bootstrap: str
+    topic: str
+    kind: TableFormat
+    chance: random.Random
+    sent: int = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "state" / "checkpoints" / "killed"
+
+    def start(self) -> Child:
+        asked = ["archive", self.topic, "--to", str(self.folder / "table"), "--format", self.kind.value]
+        asked += ["--batch", str(RECORDS_PER_BATCH), "--every", "0"]
+        return start_pipeline_process(self.folder, "killed", self.bootstrap, *asked)
+
+    def run(self, before: str) -> None:
+        """Send records, do something to the checkpoint, start, and kill."""
+        send(self.bootstrap, self.topic, self.sent, RECORDS)
+        self.sent += RECORDS
+        print(f"checkpoint {before}")
+        backup = self.folder / "backup"
+        if before == "restored" and backup.exists():
+            self.restore(backup)
+        elif before == "lost":
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+        child = self.start()
+        wait_for_batches(child, self.folder, "killed")
+        killed(child, self.chance)
+        assert known_state(self.folder, "killed").status == "died"
+        shutil.rmtree(backup, ignore_errors=True)
+        shutil.copytree(self.checkpoint, backup)
+
+    def restore(self, backup: Path) -> None:
+        """Run once more, so that the backup is older than the table: it is refused, and given up."""
+        child = self.start()
+        wait_for_batches(child, self.folder, "killed", count=3)
+        killed(child, self.chance)
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(backup, self.checkpoint)
+        refused = self.start()
+        assert refused.wait(SECONDS_MAX) == 1
+        error = known_state(self.folder, "killed").error
+        assert "older than the table" in error or "they do not belong together" in error, error
+        shutil.rmtree(self.checkpoint)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1500 + 2 * SECONDS_MAX * KILLS)
+@pytest.mark.timeout(1500 + 4 * SECONDS_MAX * KILLS)
 @pytest.mark.parametrize("kind", list(TableFormat))
 def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     chance = told_chance()
     topic = make_topic(broker.bootstrap)
-    table = tmp_path / "table"
-    asked = ["archive", topic, "--to", str(table), "--format", kind.value]
-    asked += ["--batch", str(RECORDS_PER_BATCH), "--every", "0"]
-    sent = 0
-    for _ in range(KILLS or FEW_KILLS[kind]):
-        send(broker.bootstrap, topic, sent, RECORDS)
-        sent += RECORDS
-        child = start_pipeline_process(tmp_path, "killed", broker.bootstrap, *asked)
-        wait_for_batches(child, tmp_path, "killed")
-        killed(child, chance)
-        assert known_state(tmp_path, "killed").status == "died"
+    story = KilledArchive(folder=tmp_path, bootstrap=broker.bootstrap, topic=topic, kind=kind, chance=chance)
+    fates = [chance.choice(FATES) for _ in range(KILLS)] if KILLS else FEW_FATES[kind]
+    for fate in fates:
+        story.run(fate)
     # The same archive, in this process's Spark, which has started already.
     what = new_archive(broker.bootstrap, topic, tmp_path, kind)
-    archive(spark, replace(what, checkpoint=str(tmp_path / "state" / "checkpoints" / "killed")))
-    check_rows(rows_of(kind, table), sent)
+    archive(spark, replace(what, checkpoint=str(story.checkpoint)))
+    check_rows(rows_of(kind, tmp_path / "table"), story.sent)
 
 
 @pytest.mark.slow

@@ -103,7 +103,9 @@ def test_the_reference_pipeline_counts_joins_and_sorts_out(
         ("dee", "Dee"),
     }
     dead = committed(shop.bootstrap, "orders-dead")
+    broken = [each for each in committed(shop.bootstrap, "orders") if each.value() == b"{broken"]
     assert [each.value() for each in dead] == [b"{broken"] * 2
+    assert sorted(each.timestamp() for each in dead) == sorted(each.timestamp() for each in broken)
     assert {name for name, _ in dead[0].headers()} == {
         "penstock.error",
         "penstock.topic",

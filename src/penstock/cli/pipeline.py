@@ -15,19 +15,24 @@ from penstock.cli.options import BOOTSTRAP, OutputFormat, OutputOption, value_or
 from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
 from penstock.cli.pipeline_options import (
     MASTER,
+    AgeOption,
     BatchOption,
     CheckOption,
     CompactOption,
     DeadLettersOption,
     DropBytesOption,
+    DryRunOption,
     EveryOption,
+    ExpireOption,
     FileArgument,
+    ForceOption,
     FromPositionOption,
     GroupOption,
     KeepPartitionsOption,
     NewTimesOption,
     OfTopicOption,
     OnceOption,
+    PartitionByOption,
     RateOption,
     RunOptions,
     StartOption,
@@ -132,7 +137,9 @@ def archive(
     once: OnceOption = False,
     every: EveryOption = 10.0,
     batch: BatchOption = 5_000_000,
+    partition_by: PartitionByOption = "topic,day",
     compact: CompactOption = False,
+    expire: ExpireOption = "",
     group: GroupOption = "",
 ) -> None:
     """Keep topics in a table, every record once.
@@ -140,10 +147,17 @@ def archive(
     A stopped or killed archive goes on where it was, from its checkpoint or, without one, from what its table holds.
     """
     registry = registry_at(how.state_dir)
-    from penstock.cli.pipeline_run import archive_job, run_job
+    from penstock.cli.pipeline_run import archive_job, archive_name, run_job
+    from pyspark_penstock.errors import WrongOption
     from pyspark_penstock.pipelines.archive import Archive
+    from pyspark_penstock.pipelines.partitioning import archive_columns
 
-    name = checked_name(how.name or "archive-" + "-".join(topics)[:80])
+    name = checked_name(how.name or archive_name(registry, topics, to, table))
+    columns = tuple(each.strip() for each in partition_by.split(",") if each.strip())
+    try:
+        archive_columns(columns, typed=value_format is not ValueFormat.BINARY)
+    except WrongOption as error:
+        raise typer.BadParameter(str(error), param_hint="--partition-by") from None
     asked = Archive(
         name=name,
         bootstrap=how.bootstrap or BOOTSTRAP,
@@ -161,11 +175,13 @@ def archive(
         once=once,
         interval_seconds=every,
         records_per_batch_max=batch,
+        partition_by=columns,
         compacts=compact,
+        expire_after_ms=age_ms(expire, "--expire", table) if expire else 0,
         group=group,
         kafka=how.kafka,
     )
-    run_job(archive_job(asked, how.master or MASTER, how.spark_settings), registry, how.output)
+    run_job(archive_job(asked, registry, how.master or MASTER, how.spark_settings), registry, how.output)
 
 
 @app.command()
@@ -241,7 +257,46 @@ def run(file: FileArgument, how: RunOptions, check: CheckOption = False, once: O
         return
     registry = registry_at(how.state_dir)
     place = how.checkpoint or registry.checkpoint_of(spec.name)
-    run_job(spec_job(spec, str(file), place), registry, how.output)
+    run_job(spec_job(spec, str(file), place, registry), registry, how.output)
+
+
+@app.command("expire")
+@takes(options=TableOptions)
+def expire_(
+    table: TableArgument,
+    older_than: AgeOption,
+    options: TableOptions,
+    dry_run: DryRunOption = False,
+    force: ForceOption = False,
+    state_dir: StateOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Delete the files that only old versions of a Delta or Iceberg table need.
+
+    Queries of those versions fail from then on; archives go on meanwhile. Files that a replay of this machine has still
+    to send stay.
+    """
+    registry = registry_at(state_dir)
+    age = age_ms(older_than, "--older-than", options)
+    from pyspark_penstock.lake import LakeError, open_table
+    from pyspark_penstock.pipelines.expiry import expire, replays_of
+
+    try:
+        opened = open_table(options.kind, table, name=options.table_name, catalog=options.catalog)
+        needed_by = None if force else replays_of(registry, opened)
+        found = expire(opened, age, needed_by=needed_by, dry_run=dry_run)
+    except LakeError as error:
+        raise failure_in_lines(error) from None
+    facts = {"table": table, "versions": found.versions, "files": list(found.files), "needed_by": list(found.needed_by)}
+    if found.needed_by and not dry_run:
+        raise Failure(
+            f"nothing was deleted: the replay {', '.join(found.needed_by)} has still to send some of the files",
+            "let it finish, delete its checkpoint, or say --force",
+        )
+    if dry_run and output is not OutputFormat.JSON:
+        say(*found.files)
+    done = "would be deleted" if dry_run else "deleted"
+    show_done(output, f"{table}: {counted(len(found.files), 'file')} {done}", facts)
 
 
 @app.command()
@@ -357,6 +412,20 @@ def registry_at(state_dir: Path | None) -> Registry:
     from pyspark_penstock.pipelines.registry import Registry, default_state_dir
 
     return Registry(state_dir or default_state_dir())
+
+
+def age_ms(text: str, option: str, table: TableOptions) -> int:
+    """How old versions of a table may become; bad usage where it has none, or the age is too short."""
+    from pyspark_penstock.lake import TableFormat
+    from pyspark_penstock.pipelines.expiry import check_age
+    from pyspark_penstock.pipelines.spec import SpecError, duration_ms
+
+    if table.kind is TableFormat.PARQUET:
+        raise typer.BadParameter("a folder of Parquet files has no older versions to expire", param_hint=option)
+    try:
+        return check_age(duration_ms(text, "age"))
+    except (SpecError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def rate_of(text: str) -> float:

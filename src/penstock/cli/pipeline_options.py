@@ -72,7 +72,17 @@ CatalogOption = Annotated[
     str, typer.Option("--catalog", metavar="NAME", help="An Iceberg catalog of pyiceberg's; a file in DIR if unset.")
 ]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to keep.")]
-ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URI", help="The table, by topic and day.")]
+ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URI", help="The table.")]
+PartitionByOption = Annotated[
+    str,
+    typer.Option("--partition-by", metavar="COLUMN,...", help="Of topic, day, hour, value.FIELD, hour(value.FIELD)."),
+]
+ExpireOption = Annotated[
+    str, typer.Option("--expire", metavar="AGE", help="Delete files that only older versions need, such as 7d.")
+]
+AgeOption = Annotated[str, typer.Option("--older-than", metavar="AGE", help="How old: 12h, 7d; at least 1h.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="List the files, and delete nothing.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Delete files that a replay has still to send, too.")]
 ValueFormatOption = Annotated[ValueFormat, typer.Option("--value-format", help="What values are.")]
 ValueSchemaOption = Annotated[
     str, typer.Option("--value-schema", metavar="SCHEMA|@FILE", help="Of json: `id BIGINT, ...`; of avro: its JSON.")

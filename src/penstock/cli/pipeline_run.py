@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -12,15 +13,17 @@ from penstock.cli.failure import Failure, failure_in_lines
 from penstock.cli.options import OutputFormat
 from penstock.cli.output import counted, note, show_done
 from penstock.cli.pipeline import DEEP_STACKS, EXAMPLE_HINT
+from penstock.cli.pipeline_options import TableOptions
 from penstock.client.connection import Connection
 from pyspark_penstock.cluster import Cluster, MissingTopic
 from pyspark_penstock.java import JavaMissing
-from pyspark_penstock.lake import LakeError
+from pyspark_penstock.lake import LakeError, TableFormat
 from pyspark_penstock.link import BrokerLink
 from pyspark_penstock.options import ReadOptions
-from pyspark_penstock.pipelines.archive import Archive, finish_archive, start_archive
+from pyspark_penstock.pipelines.archive import Archive, check_archive, finish_archive, start_archive
 from pyspark_penstock.pipelines.checkpoint import WrongCheckpoint
-from pyspark_penstock.pipelines.registry import PipelineError, PipelineState, Registry
+from pyspark_penstock.pipelines.expiry import replays_of
+from pyspark_penstock.pipelines.registry import NAME, PipelineError, PipelineState, Registry
 from pyspark_penstock.pipelines.replay import Replay, plan_for, start_replay
 from pyspark_penstock.pipelines.running import (
     PipelineFailed,
@@ -32,6 +35,7 @@ from pyspark_penstock.pipelines.running import (
 )
 from pyspark_penstock.pipelines.spec import PipelineSpec, SpecError
 from pyspark_penstock.pipelines.spec_run import read_options, start_pipeline
+from pyspark_penstock.pipelines.store import Store
 from pyspark_penstock.session import local_session
 
 QUIET_CONF = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": DEEP_STACKS}
@@ -54,17 +58,41 @@ class Job:
     """After the queries have ended by themselves."""
 
 
-def archive_job(asked: Archive, master: str, conf: Mapping[str, str]) -> Job:
+def archive_name(registry: Registry, topics: Sequence[str], to: str, table: TableOptions) -> str:
+    """The name of an archive that was given none: the same for the same topics and table, another for another table.
+
+    An archive that was begun when names came from the topics alone keeps the name it has.
+    """
+    plain = "archive-" + "-".join(topics)[:80]
+    known = registry.find(plain) if NAME.fullmatch(plain) else None
+    if known is not None and known.what == archive_words(topics, table.kind, to):
+        return plain
+    place = f"{table.kind.value} {Store.at(to).root} {table.table_name} {table.catalog}"
+    return f"{plain}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+
+
+def archive_words(topics: Sequence[str], kind: TableFormat, to: str) -> str:
+    return f"{','.join(topics)} -> {kind.value} {to}"
+
+
+def archive_job(asked: Archive, registry: Registry, master: str, conf: Mapping[str, str]) -> Job:
+    def check() -> None:
+        require_topics(asked.read_options())
+        check_archive(asked, asked.open_table())
+
+    def needed_by(files: Collection[str]) -> Sequence[str]:
+        return replays_of(registry, asked.open_table())(files)
+
     return Job(
         name=asked.name,
         kind="archive",
-        what=f"{','.join(asked.topics)} -> {asked.format.value} {asked.to}",
+        what=archive_words(asked.topics, asked.format, asked.to),
         checkpoint=asked.checkpoint,
         master=master,
         conf=conf,
-        check=lambda: require_topics(asked.read_options()),
-        start=lambda spark: [start_archive(spark, asked)],
-        finish=lambda: finish_archive(asked),
+        check=check,
+        start=lambda spark: [start_archive(spark, asked, needed_by=needed_by)],
+        finish=lambda: finish_archive(asked, needed_by=needed_by),
     )
 
 
@@ -85,7 +113,7 @@ def replay_job(asked: Replay, master: str, conf: Mapping[str, str]) -> Job:
     )
 
 
-def spec_job(spec: PipelineSpec, file: str, checkpoint: str) -> Job:
+def spec_job(spec: PipelineSpec, file: str, checkpoint: str, registry: Registry) -> Job:
     def check() -> None:
         for each in spec.sources:
             require_topics(read_options(spec, each, spec.bootstrap))
@@ -98,7 +126,9 @@ def spec_job(spec: PipelineSpec, file: str, checkpoint: str) -> Job:
         master=spec.master,
         conf=spec.conf,
         check=check,
-        start=lambda spark: start_pipeline(spark, spec, bootstrap=spec.bootstrap, checkpoint=checkpoint),
+        start=lambda spark: start_pipeline(
+            spark, spec, bootstrap=spec.bootstrap, checkpoint=checkpoint, replays=partial(replays_of, registry)
+        ),
     )
 
 

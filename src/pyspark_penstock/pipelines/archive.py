@@ -1,36 +1,39 @@
 """Topics kept as a table: every record once, by topic and day, its value typed where a schema is declared.
 
-An archive goes on from its checkpoint. Without one it goes on where its table ends, so a checkpoint that is lost, or
-left behind, costs nothing.
+An archive goes on from its checkpoint. Without one it goes on where its table ends, so a lost checkpoint costs nothing.
+A checkpoint that does not belong to the table, and a topic that was deleted and created again since the table was
+written, are refused before the query starts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.wire.primitives import ZERO_UUID
 from pyspark_penstock.cluster import Cluster
-from pyspark_penstock.lake import Batch, LakeTable, TableFormat, open_table
+from pyspark_penstock.column_options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN
+from pyspark_penstock.lake import Held, LakeTable, TableFormat, check_topic_ids, open_table
 from pyspark_penstock.link import BrokerLink
-from pyspark_penstock.offsets import EARLIEST, Place, to_json
-from pyspark_penstock.options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN, ReadOptions
-from pyspark_penstock.pipelines.checkpoint import check_topics
+from pyspark_penstock.offsets import EARLIEST, to_json
+from pyspark_penstock.options import ReadOptions
+from pyspark_penstock.pipelines.checkpoint import check_table, check_topics
 from pyspark_penstock.pipelines.compaction import compact
+from pyspark_penstock.pipelines.dead_letters import FolderDeadLetters, TopicDeadLetters
+from pyspark_penstock.pipelines.expiry import Expiry, NeededBy, check_age, expire
+from pyspark_penstock.pipelines.partitioning import TIME_COLUMN, archive_columns, time_sql
 from pyspark_penstock.pipelines.store import Store
-from pyspark_penstock.pipelines.table_sink import TableSink
+from pyspark_penstock.pipelines.table_sink import DeadLetters, TableSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "day")
-DEAD_FOLDER = "_dead_letters"
-DEAD_SINK_SUFFIX = "-dead-letters"
 BINARY = "binary"
-DAY = "date_from_unix_date(CAST(unix_micros(timestamp) DIV 86400000000 AS INT))"
-"""In UTC, whatever the session's time zone is."""
 RECORDS_PER_BATCH_DEFAULT = 5_000_000
 
 
@@ -43,6 +46,8 @@ class Archive:
     topics: tuple[str, ...]
     to: str
     format: TableFormat = TableFormat.PARQUET
+    partition_by: tuple[str, ...] = PARTITION_BY
+    """As users write it; see `partitioning`."""
     checkpoint: str
     table_name: str = ""
     catalog: str = ""
@@ -57,6 +62,8 @@ class Archive:
     interval_seconds: float = 10.0
     records_per_batch_max: int = RECORDS_PER_BATCH_DEFAULT
     compacts: bool = False
+    expire_after_ms: int = 0
+    """Delete files that only versions of the table older than this need; 0 keeps all of them."""
     group: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -88,16 +95,27 @@ class Archive:
         return {**options, "columns": ",".join(columns)}
 
 
-def start_archive(spark: SparkSession, archive: Archive) -> StreamingQuery:
-    """The running query; what cannot be meant is refused before it starts."""
+def start_archive(spark: SparkSession, archive: Archive, *, needed_by: NeededBy | None = None) -> StreamingQuery:
+    """The running query; what cannot be meant is refused before it starts.
+
+    ``needed_by`` names the replays that have still to read some files that could be deleted.
+    """
     table = archive.open_table()
     options = archive.read_options()
+    columns = archive_columns(archive.partition_by, typed=archive.typed)
     ReadOptions.of(options, streaming=True)
+    check_archive(archive, table)
     if not check_topics(Store.at(archive.checkpoint), set(archive.topics)):
-        options["startingOffsets"] = _start(archive, table.offsets(), options)
+        options["startingOffsets"] = _start(archive, table.held(), options)
     rows = spark.readStream.format("penstock").options(**options).load()
-    frame = rows.selectExpr("*", f"{DAY} AS day")
-    sink = table_sink(archive, table)
+    made = {each.name: each.sql for each in columns if each.sql}
+    if archive.typed:
+        made.setdefault("day", time_sql("day", TIME_COLUMN))
+    frame = rows.selectExpr("*", *(f"{sql} AS `{name}`" for name, sql in made.items()))
+    sink = table_sink(archive, table, tuple(each.name for each in columns))
+    if archive.expire_after_ms:
+        check_age(archive.expire_after_ms)
+        sink.maintain = Expiry(table=table, age_ms=archive.expire_after_ms, needed_by=needed_by)
     sink.prepare(frame)
     writer = (
         frame.writeStream.queryName(archive.name).foreachBatch(sink).option("checkpointLocation", archive.checkpoint)
@@ -107,26 +125,66 @@ def start_archive(spark: SparkSession, archive: Archive) -> StreamingQuery:
     return writer.trigger(processingTime=f"{int(archive.interval_seconds * 1000)} milliseconds").start()
 
 
-def finish_archive(archive: Archive) -> int:
-    """After an archive has taken all there is: merge what is small, if it shall; how many files are gone."""
-    return compact(archive.open_table(), files_min=2) if archive.compacts else 0
+def check_archive(archive: Archive, table: LakeTable) -> None:
+    """LakeError where the checkpoint is not the table's, or the table holds another topic of the same name.
+
+    Needs no Spark, and does not depend on whether there is anything to archive.
+    """
+    check_table(archive.checkpoint, table, is_archive=True)
+    check_topic_ids(table.held(), topic_ids(archive))
 
 
-def table_sink(archive: Archive, table: LakeTable) -> TableSink:
+def topic_ids(archive: Archive) -> dict[str, str]:
+    """The ids of the topics as they are now, where the cluster has any."""
+    parsed = ReadOptions.of(archive.read_options(), streaming=True)
+    with BrokerLink(parsed.link) as link:
+        cluster = Cluster(link, parsed.subscription, read_committed=True)
+        cluster.require()
+        found = {topic: cluster.topic_id(topic) for topic in archive.topics}
+    return {topic: shown_id(each) for topic, each in found.items() if each != ZERO_UUID}
+
+
+def shown_id(topic_id: bytes) -> str:
+    """As Kafka's tools print it."""
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def finish_archive(archive: Archive, *, needed_by: NeededBy | None = None) -> int:
+    """After an archive has taken all there is: merge small files and delete old ones, if asked to.
+
+    How many files were merged away.
+    """
+    table = archive.open_table()
+    gone = compact(table, files_min=2) if archive.compacts else 0
+    if archive.expire_after_ms:
+        expire(table, archive.expire_after_ms, needed_by=needed_by)
+    return gone
+
+
+def table_sink(archive: Archive, table: LakeTable, partition_by: Sequence[str]) -> TableSink:
+    def checked_ids() -> dict[str, str]:
+        found = topic_ids(archive)
+        check_topic_ids(table.held(), found)
+        return found
+
+    dropped = [] if archive.keeps_bytes or not archive.typed else [VALUE_BYTES_COLUMN]
+    if archive.typed and "day" not in partition_by:
+        dropped.append("day")
     return TableSink(
         table=table,
-        partition_by=PARTITION_BY,
-        spans=True,
+        partition_by=partition_by,
+        is_archive=True,
+        topic_ids=checked_ids,
         error_column=VALUE_ERROR_COLUMN if archive.typed else "",
-        dropped=() if archive.keeps_bytes or not archive.typed else (VALUE_BYTES_COLUMN,),
-        dead_letters=_dead_letters(archive),
+        dropped=dropped,
+        dead_letters=_dead_letters(archive) if archive.typed else None,
         compacts=archive.compacts,
     )
 
 
-def _start(archive: Archive, held: Mapping[Place, int], options: Mapping[str, str]) -> str:
+def _start(archive: Archive, held: Held, options: Mapping[str, str]) -> str:
     """Where a query without a checkpoint begins."""
-    mine = {place: end for place, end in held.items() if place[0] in archive.topics}
+    mine = {place: end for place, end in held.offsets.items() if place[0] in archive.topics}
     if not mine:
         return archive.start
     parsed = ReadOptions.of(options, streaming=True)
@@ -135,64 +193,11 @@ def _start(archive: Archive, held: Mapping[Place, int], options: Mapping[str, st
     return json.dumps(to_json({place: mine.get(place, EARLIEST) for place in there}))
 
 
-# Dead letters
-
-
-def _dead_letters(archive: Archive) -> Any:
-    if not archive.typed:
-        return None
-    return _to_topic(archive) if archive.dead_letters_topic else _to_folder(archive)
-
-
-def _to_folder(archive: Archive) -> Any:
-    """A table of Parquet files beside the table, whatever that is made of."""
-    table = open_table(TableFormat.PARQUET, f"{archive.to.rstrip('/')}/{DEAD_FOLDER}")
-    sink = TableSink(table=table, partition_by=PARTITION_BY)
-
-    def put(frame: DataFrame, batch: Batch) -> None:
-        dead = frame.where(f"{VALUE_ERROR_COLUMN} IS NOT NULL").selectExpr(
-            "key",
-            f"{VALUE_BYTES_COLUMN} AS value",
-            "headers",
-            "topic",
-            "partition",
-            "offset",
-            "timestamp",
-            f"{VALUE_ERROR_COLUMN} AS error",
-            "day",
-        )
-        sink.prepare(dead)
-        sink.write_once(dead, batch)
-
-    return put
-
-
-def dead_records(frame: DataFrame) -> DataFrame:
-    """Records that do not parse as they were, with headers that say what is wrong and where they come from."""
-    said = (
-        ("penstock.error", VALUE_ERROR_COLUMN),
-        ("penstock.topic", "topic"),
-        ("penstock.partition", "CAST(partition AS STRING)"),
-        ("penstock.offset", "CAST(offset AS STRING)"),
-    )
-    added = ", ".join(f"named_struct('key', '{name}', 'value', CAST({column} AS BINARY))" for name, column in said)
-    return frame.where(f"{VALUE_ERROR_COLUMN} IS NOT NULL").selectExpr(
-        "key",
-        f"{VALUE_BYTES_COLUMN} AS value",
-        f"concat(coalesce(headers, array()), array({added})) AS headers",
-        "timestamp",
-    )
-
-
-def _to_topic(archive: Archive) -> Any:
-    def put(frame: DataFrame, batch: Batch) -> None:
-        options = {
-            "kafka.bootstrap.servers": archive.bootstrap,
-            **{f"kafka.{name}": value for name, value in archive.kafka.items()},
-            "topic": archive.dead_letters_topic,
-            "sinkId": f"{batch.writer}{DEAD_SINK_SUFFIX}",
-            "batchId": str(batch.number),
-        }
-        dead_records(frame).write.format("penstock").mode("append").options(**options).save()
-
-    return put
+def _dead_letters(archive: Archive) -> DeadLetters:
+    if not archive.dead_letters_topic:
+        return FolderDeadLetters(archive.to)
+    options = {
+        "kafka.bootstrap.servers": archive.bootstrap,
+        **{f"kafka.{name}": value for name, value in archive.kafka.items()},
+    }
+    return TopicDeadLetters(to=archive.to, topic=archive.dead_letters_topic, options=options)

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.model.clock import Chance, SystemChance
 from pyspark_penstock.lake import Batch, DataFile, LakeTable
-from pyspark_penstock.pipelines.data_files import close_file, folder_of, open_file, take_rows, with_footer
+from pyspark_penstock.pipelines.data_files import close_file, open_file, path_in, take_rows, with_footer
 from pyspark_penstock.pipelines.store import Store
 
 _parquet: Any = import_module("pyarrow.parquet")
@@ -41,9 +41,9 @@ def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Chance 
 
 
 def _folders(files: Iterable[DataFile], files_min: int) -> list[list[DataFile]]:
-    groups: dict[str, list[DataFile]] = {}
+    groups: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
     for each in files:
-        groups.setdefault(folder_of(each.values), []).append(each)
+        groups.setdefault(tuple(each.values.items()), []).append(each)
     return [group for group in groups.values() if sum(_is_small(each) for each in group) >= files_min]
 
 
@@ -102,9 +102,7 @@ def _merge(table: LakeTable, run: Sequence[DataFile], unique: str) -> DataFile:
     layout = table.layout(Batch(writer=f"merge-{unique}", number=0))
     first = run[0]
     place = first.spans[0].offset_min if first.spans else 0
-    path = "/".join(
-        part for part in (layout.folder, folder_of(first.values), f"merged-{place:020d}-{unique}.parquet") if part
-    )
+    path = path_in(layout, first.values, f"merged-{place:020d}-{unique}.parquet")
     file = open_file(store, path, _parquet.read_schema(store.full(first.path), filesystem=store.files), first.values)
     for each in run:
         with store.files.open_input_file(store.full(each.path)) as source:

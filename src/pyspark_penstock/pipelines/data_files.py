@@ -6,14 +6,16 @@ bytes of rows in each.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote, unquote
 
-from pyspark_penstock.lake import Batch, DataFile, Layout, Span, ends_of
+from pyspark_penstock.lake import Batch, DataFile, LakeError, Layout, Span, ends_of
 from pyspark_penstock.offsets import Place
 from pyspark_penstock.pipelines import schemas
 from pyspark_penstock.pipelines.store import Store
@@ -27,46 +29,84 @@ BUFFER_BYTES_MAX = 16 << 20
 FILE_BYTES_MAX = 256 << 20
 """Bytes of Arrow data after which a file is closed and the next one begun."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive, and everybody since, names the folder of rows without a value."""
+"""How Hive and its successors name the folder of rows without a value, and of those whose value is an empty text."""
+ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+"""What every reader takes for the same path."""
+DIGEST_DIGITS = 32
+FOLDER_NAME_BYTES_MAX = 255
+"""The longest name of a folder on the usual file systems."""
 CODEC = "zstd"
 READ_ROWS = 1 << 14
 SPAN_COLUMNS = ("partition", "offset", "timestamp")
-RESULT_SCHEMA = "told STRING"
+RESULT_SCHEMA = "result STRING"
 
 Key = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileWriting:
-    """What a task does with its rows: a function for ``mapInArrow``, whose answer is a row for each file."""
+class RowWriting:
+    """Where rows go, and what is noted of them."""
 
     layout: Layout
-    batch: Batch
     schema: str
     """Arrow's, as text: what the rows are cast to."""
     spans: bool = False
     """Whether rows have a topic, a partition and an offset to note."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Which columns are written under which names; all of them under their own if it is empty."""
+    held: tuple[tuple[str, int, int], ...] = ()
+    """Rows below these offsets of topics and partitions are in the table already, and are not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWriting:
+    """What a task does with its rows: a function for ``mapInArrow``, whose result has a row for each file."""
+
+    batch: Batch
+    rows: RowWriting
     error_column: str = ""
-    """Rows with a value here are dead letters: told of, and not written."""
+    """Rows with a value here are dead letters."""
+    dead: RowWriting | None = None
+    """Where dead letters go, in the same pass over the rows."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        task = "0-0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        files = TaskFiles(self, task)
-        told: list[dict[str, Any]] = [{"file": each.to_json()} for each in files.write(batches)]
-        if files.dead_rows:
-            told.append({"dead": files.dead_rows, "ends": [[*place, end] for place, end in files.dead_ends.items()]})
-        # A task without rows has nothing to tell.
-        if told:
-            texts = [json.dumps(each) for each in told]
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(texts, pyarrow.string())], names=["told"])
+        results = self.write(
+            batches, "0-0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+        )
+        # A task without rows has no results.
+        if results:
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(results, pyarrow.string())], names=["result"])
 
-    @property
-    def stem(self) -> str:
-        """How the names of a batch's files begin, whoever writes them."""
-        return file_stem(self.batch)
+    def write(self, batches: Iterator[Any], task: str) -> list[str]:
+        """Write the rows; a JSON text for each file, and one for the dead letters."""
+        stem = f"{file_stem(self.batch)}{task}"
+        living = TaskFiles(self.rows, stem)
+        dead = None if self.dead is None else TaskFiles(self.dead, stem)
+        dead_rows, dead_ends = 0, dict[Place, int]()
+        for given in batches:
+            batch = given
+            if self.error_column:
+                errors = given.column(self.error_column)
+                if errors.null_count < len(errors):
+                    broken = given.filter(errors.is_valid())
+                    batch = given.filter(errors.is_null())
+                    dead_rows += broken.num_rows
+                    for span in spans_of(broken):
+                        dead_ends[span.place] = max(span.offset_max + 1, dead_ends.get(span.place, 0))
+                    if dead is not None:
+                        dead.add(broken)
+                batch = batch.drop_columns([self.error_column])
+            living.add(batch)
+        results: list[dict[str, Any]] = [{"file": each.to_json()} for each in living.close()]
+        if dead is not None:
+            results += [{"dead_file": each.to_json()} for each in dead.close()]
+        if dead_rows:
+            results.append({"dead": dead_rows, "ends": [[*place, end] for place, end in dead_ends.items()]})
+        return [json.dumps(each) for each in results]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +114,26 @@ class Written:
     """What the tasks of a batch have written, together."""
 
     files: tuple[DataFile, ...]
+    dead_files: tuple[DataFile, ...]
     dead_rows: int
     ends: Mapping[Place, int]
     """Of archives: the offset after the last row of each partition, dead letters included."""
 
     @classmethod
-    def of(cls, told: Iterable[str]) -> Written:
-        found = [json.loads(each) for each in told]
+    def of(cls, results: Iterable[str]) -> Written:
+        found = [json.loads(each) for each in results]
         files = tuple(DataFile.of_json(each["file"]) for each in found if "file" in each)
+        dead_files = tuple(DataFile.of_json(each["dead_file"]) for each in found if "dead_file" in each)
         ends = ends_of(files)
         for each in found:
             for topic, partition, end in each.get("ends", ()):
                 ends[topic, partition] = max(end, ends.get((topic, partition), 0))
-        return cls(files=files, dead_rows=sum(each.get("dead", 0) for each in found), ends=ends)
+        dead_rows = sum(each.get("dead", 0) for each in found)
+        return cls(files=files, dead_files=dead_files, dead_rows=dead_rows, ends=ends)
 
 
 def file_stem(batch: Batch) -> str:
+    """How the names of a batch's files begin, whichever task writes them."""
     return f"{quote(batch.writer, safe='')[:40]}-{batch.number:08d}-"
 
 
@@ -111,37 +155,38 @@ class OpenFile:
 class TaskFiles:
     """The files of one task while they are written."""
 
-    def __init__(self, what: FileWriting, task: str) -> None:
+    def __init__(self, what: RowWriting, stem: str) -> None:
         self._what = what
-        self._task = task
+        self._stem = stem
         self._open: dict[Key, OpenFile] = {}
         self._count = 0
         self._done: list[DataFile] = []
         self._schema: Any = schemas.of_text(what.schema)
-        self.dead_rows = 0
-        self.dead_ends: dict[Place, int] = {}
+        self._held = {(topic, partition): end for topic, partition, end in what.held}
 
-    def write(self, batches: Iterator[Any]) -> list[DataFile]:
-        for given in batches:
-            batch = self._living(given) if self._what.error_column else given
-            if batch.schema != self._schema:
-                batch = batch.cast(self._schema)
-            for key, rows in partitioned(batch, self._what.layout.partition_by):
-                self._add(key, rows)
+    def add(self, rows: Any) -> None:
+        batch = self._missing(rows) if self._held else rows
+        if self._what.columns:
+            columns = [batch.column(name) for name, _ in self._what.columns]
+            batch = pyarrow.RecordBatch.from_arrays(columns, names=[name for _, name in self._what.columns])
+        if batch.schema != self._schema:
+            batch = batch.cast(self._schema)
+        for key, part in partitioned(batch, self._what.layout.partition_by):
+            self._add(key, part)
+
+    def close(self) -> list[DataFile]:
         for key in list(self._open):
             self._close(key)
         return self._done
 
-    def _living(self, rows: Any) -> Any:
-        """The rows without an error, and without the column for it; the others are counted."""
-        errors = rows.column(self._what.error_column)
-        if errors.null_count < len(errors):
-            dead = rows.filter(errors.is_valid())
-            self.dead_rows += dead.num_rows
-            for span in spans_of(dead):
-                self.dead_ends[span.place] = max(span.offset_max + 1, self.dead_ends.get(span.place, 0))
-            rows = rows.filter(errors.is_null())
-        return rows.drop_columns([self._what.error_column])
+    def _missing(self, rows: Any) -> Any:
+        """The rows that are not in the table yet."""
+        for (topic, partition), end in self._held.items():
+            here = _compute.and_(
+                _compute.equal(rows.column("topic"), topic), _compute.equal(rows.column("partition"), partition)
+            )
+            rows = rows.filter(_compute.invert(_compute.and_(here, _compute.less(rows.column("offset"), end))))
+        return rows
 
     def _add(self, key: Key, rows: Any) -> None:
         layout = self._what.layout
@@ -158,9 +203,10 @@ class TaskFiles:
     def _begin(self, key: Key, schema: Any) -> OpenFile:
         layout = self._what.layout
         values = dict(zip(layout.partition_by, key, strict=True))
-        name = f"{self._what.stem}{self._task}-{self._count}.parquet"
+        if not layout.keeps_partition_columns:
+            values = {name: value or None for name, value in values.items()}
+        path = path_in(layout, values, f"{self._stem}-{self._count}.parquet")
         self._count += 1
-        path = "/".join(part for part in (layout.folder, folder_of(values), name) if part)
         return open_file(layout.store, path, schema, values)
 
     def _close(self, key: Key) -> None:
@@ -239,16 +285,52 @@ def text_of(column: Any) -> Any:
     return column.cast(pyarrow.string())
 
 
-def folder_of(values: Mapping[str, str | None]) -> str:
-    return "/".join(
-        f"{name}={NULL_FOLDER if value is None else quote(value, safe='')}" for name, value in values.items()
-    )
+def path_in(layout: Layout, values: Mapping[str, str | None], name: str) -> str:
+    """The path of a file with these values."""
+    return "/".join(part for part in (folder_in(layout, values), name) if part)
+
+
+def folder_in(layout: Layout, values: Mapping[str, str | None]) -> str:
+    """The folder of the files with these values.
+
+    Where the table itself keeps the values, a folder of a value that would have to be escaped is named by a digest:
+    what such a path means differs between readers.
+    """
+    if layout.values_in_paths:
+        parts = [_hive_part(name, value) for name, value in values.items()]
+    else:
+        parts = [f"{_plain(name)}={_plain(value or NULL_FOLDER)}" for name, value in values.items()]
+    return "/".join(part for part in (layout.folder, *parts) if part)
+
+
+def _hive_part(name: str, value: str | None) -> str:
+    part = f"{escaped(name)}={escaped(value) if value else NULL_FOLDER}"
+    if len(part.encode()) > FOLDER_NAME_BYTES_MAX:
+        raise LakeError(
+            f"the value {value!r:.60} of the column {name} makes a folder name of {len(part.encode())} bytes, and at "
+            f"most {FOLDER_NAME_BYTES_MAX} are possible: partition by another column, or use a Delta or Iceberg table"
+        )
+    return part
+
+
+def _plain(text: str) -> str:
+    if PLAIN.fullmatch(text):
+        return text
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
 
 
 def values_of(path: str) -> dict[str, str | None]:
     """The values of the columns that a path names."""
     pairs = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
-    return {name: None if value == NULL_FOLDER else unquote(value) for name, _, value in pairs}
+    return {unquote(name): None if value == NULL_FOLDER else unquote(value) for name, _, value in pairs}
+
+
+def escaped(text: str) -> str:
+    """A name or a value as Hive and Spark write it in a folder's name.
+
+    Other characters stay as they are: Spark reads each escape as one character, so those of UTF-8 would be several.
+    """
+    return ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def spans_of(rows: Any) -> Iterator[Span]:

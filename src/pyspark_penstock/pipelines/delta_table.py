@@ -1,7 +1,8 @@
 """A Delta table: tasks write its files, and one entry of its log adds them with the batch and the offsets.
 
-The log keeps a number for every application that writes: here one for each writer, its batch, and for archives one for
-each partition, the offset after the last one held.
+The log keeps a number for every application that writes: here two for each writer, its batch and the batch's
+identity, and for archives one for each partition, the offset after the last one held. Of two writers
+that change the same numbers at the same time, the log refuses the second.
 """
 
 from __future__ import annotations
@@ -11,28 +12,44 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote
 
 from penstock.model.clock import Clock, SystemClock
 from pyspark_penstock.lake import (
     PIP_LAKE,
     Batch,
     DataFile,
+    Expired,
     FormatMissing,
+    Held,
     LakeError,
+    LastBatch,
     Layout,
     Span,
     check_offsets,
+    commit_again,
+    partitioned_otherwise,
 )
 from pyspark_penstock.offsets import Place
 from pyspark_penstock.pipelines import schemas
-from pyspark_penstock.pipelines.data_files import file_stem, folder_of
+from pyspark_penstock.pipelines.data_files import file_stem, folder_in
 from pyspark_penstock.pipelines.store import Store
 from pyspark_penstock.untyped import pyarrow
 
 BATCHES = "penstock/batch/"
+IDENTITIES = "penstock/identity/"
 OFFSETS = "penstock/offset/"
 KNOWN_PLACES = "penstock.partitions"
-"""In the entry's own metadata: which partitions have an offset, since the log cannot be asked for all of them."""
+"""A property of the table: which partitions have an offset, since the log cannot be asked for all of them."""
+TOPIC_IDS = "penstock.topics"
+"""A property of the table: the ids of the topics it holds."""
+WRITER_NOTE, SOURCES_NOTE = "penstock.writer", "penstock.sources"
+"""In an entry's own metadata: whose batch it is and where its sources end, for people and messages."""
+IDENTITY_DIGITS = 15
+"""So many hexadecimal digits fit into the log's integers."""
+HISTORY_MAX = 5
+"""How many entries are looked through for that."""
+HOUR_MS = 3_600_000
 UNREADABLE_FEATURES = frozenset({"deletionVectors", "columnMapping"})
 
 
@@ -49,6 +66,7 @@ class DeltaLakeTable:
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self._lake = _deltalake()
         self._transaction: Any = import_module("deltalake.transaction")
+        self._exceptions: Any = import_module("deltalake.exceptions")
         self._store = store
         self._clock = clock or SystemClock()
         self._opened: Any = None
@@ -79,7 +97,7 @@ class DeltaLakeTable:
             return
         held_by = tuple(table.metadata().partition_columns)
         if held_by != tuple(partition_by):
-            raise LakeError(f"{self._uri} is partitioned by {', '.join(held_by)}, not by {', '.join(partition_by)}")
+            raise partitioned_otherwise(self._uri, held_by, partition_by)
         held = self.schema()
         if not schemas.has_all(held, schema):
             new = schemas.merged(held, schema)
@@ -89,22 +107,30 @@ class DeltaLakeTable:
         table = self._table()
         return None if table is None else pyarrow.schema(table.schema().to_arrow())
 
-    def last_batch(self, writer: str) -> int | None:
-        table = self._table()
-        found = None if table is None else table.transaction_version(BATCHES + writer)
-        return None if found is None else int(found)
-
-    def offsets(self) -> dict[Place, int]:
+    def last_batch(self, writer: str) -> LastBatch | None:
         table = self._table()
         if table is None:
-            return {}
-        names = json.loads(table.metadata().configuration.get(KNOWN_PLACES, "[]"))
-        ends: dict[Place, int] = {}
-        for topic, partition in names:
-            end = table.transaction_version(_offset_name((topic, partition)))
-            if end is not None:
-                ends[topic, partition] = int(end)
-        return ends
+            return None
+        found = table.transaction_version(BATCHES + writer)
+        if found is None:
+            return None
+        identity = table.transaction_version(IDENTITIES + writer)
+        return LastBatch(
+            number=int(found),
+            identity="" if identity is None else f"{identity:0{IDENTITY_DIGITS}x}",
+            offsets=next(
+                (
+                    str(each.get(SOURCES_NOTE, ""))
+                    for each in table.history(HISTORY_MAX)
+                    if each.get(WRITER_NOTE) == writer
+                ),
+                "",
+            ),
+        )
+
+    def held(self) -> Held:
+        table = self._table()
+        return Held() if table is None else _held(table)
 
     def layout(self, batch: Batch) -> Layout:
         return Layout(
@@ -112,32 +138,52 @@ class DeltaLakeTable:
             folder="",
             partition_by=tuple(self._table().metadata().partition_columns),
             keeps_partition_columns=False,
+            values_in_paths=False,
         )
 
-    def commit(self, batch: Batch, files: Sequence[DataFile], offsets: Mapping[Place, int]) -> None:
-        held = self.offsets()
-        check_offsets(files, held)
-        self._note_places(held, offsets)
+    def commit(self, batch: Batch, files: Sequence[DataFile], added: Held) -> None:
         transaction = self._transaction.Transaction
         numbers = [transaction(BATCHES + batch.writer, batch.number)]
-        numbers += [transaction(_offset_name(place), end) for place, end in sorted(offsets.items())]
-        self._write([self._added(each, changed=True) for each in files], numbers)
+        if batch.identity:
+            numbers.append(transaction(IDENTITIES + batch.writer, int(batch.identity[:IDENTITY_DIGITS], 16)))
+        numbers += [transaction(_offset_name(place), end) for place, end in sorted(added.offsets.items())]
+        note = {WRITER_NOTE: batch.writer, SOURCES_NOTE: batch.offsets}
+        actions = [self._added(each, changed=True) for each in files]
 
-    def _note_places(self, held: Mapping[Place, int], offsets: Mapping[Place, int]) -> None:
-        """Before the offsets themselves: a partition that is named and has none yet is harmless."""
-        new = offsets.keys() - held.keys()
-        if new:
-            names = json.dumps(sorted(held.keys() | new))
-            self._table().alter.set_table_properties({KNOWN_PLACES: names}, raise_if_not_exists=False)
+        def change() -> None:
+            self._note_topics(added)
+            # What is checked and what is written are based on the same version: the log refuses one in between.
+            table = self._table()
+            check_offsets(files, _held(table))
+            self._write(table, actions, numbers, note)
 
-    def _write(self, actions: Sequence[Any], numbers: Sequence[Any]) -> None:
-        table = self._table()
+        def is_done() -> bool:
+            last = self.last_batch(batch.writer)
+            return last is not None and last.is_of(batch)
+
+        commit_again(change, is_done, (self._exceptions.CommitFailedError,))
+
+    def _note_topics(self, added: Held) -> None:
+        """Before the offsets themselves: a partition that is named and has no offset yet is harmless."""
+        held = _held(self._table())
+        joined = held.joined(added)
+        properties: dict[str, str] = {}
+        if joined.offsets.keys() != held.offsets.keys():
+            properties[KNOWN_PLACES] = json.dumps(sorted(joined.offsets))
+        if joined.topic_ids != held.topic_ids:
+            properties[TOPIC_IDS] = json.dumps(dict(joined.topic_ids), sort_keys=True)
+        if properties:
+            self._table().alter.set_table_properties(properties, raise_if_not_exists=False)
+
+    def _write(self, table: Any, actions: Sequence[Any], numbers: Sequence[Any], note: Mapping[str, str]) -> None:
         table.create_write_transaction(
             list(actions),
             mode="append",
             schema=table.schema(),
             partition_by=list(table.metadata().partition_columns),
-            commit_properties=self._transaction.CommitProperties(app_transactions=list(numbers)),
+            commit_properties=self._transaction.CommitProperties(
+                app_transactions=list(numbers), custom_metadata=dict(note)
+            ),
         )
 
     def _added(self, file: DataFile, *, changed: bool) -> Any:
@@ -152,7 +198,8 @@ class DeltaLakeTable:
 
     def sweep(self, batch: Batch, files: Sequence[DataFile]) -> None:
         committed = {each.path for each in files}
-        for folder in {folder_of(each.values) for each in files}:
+        layout = self.layout(batch)
+        for folder in {folder_in(layout, each.values) for each in files}:
             for entry in self._store.list(folder, ".parquet"):
                 name = entry.path.rpartition("/")[2]
                 if name.startswith(file_stem(batch)) and entry.path not in committed:
@@ -188,7 +235,31 @@ class DeltaLakeTable:
             )
             for each in old
         ]
-        self._write([*removed, self._added(new, changed=False)], ())
+        self._write(self._table(), [*removed, self._added(new, changed=False)], (), {})
+
+    def expire(self, before_ms: int, *, dry_run: bool) -> Expired:
+        """Only files that the log names are deleted, so none that a task is writing."""
+        table = self._table()
+        if table is None:
+            raise LakeError(f"there is no Delta table at {self._uri}")
+        hours = -(-(self._clock.now_ms() - before_ms) // HOUR_MS)
+        gone = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
+        if not dry_run:
+            # Without these, the log itself would keep every version there has been.
+            table.update_incremental()
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        return Expired(versions=0, files=tuple(sorted(self._store.relative(unquote(each)) for each in gone)))
+
+
+def _held(table: Any) -> Held:
+    settings = table.metadata().configuration
+    ends: dict[Place, int] = {}
+    for topic, partition in json.loads(settings.get(KNOWN_PLACES, "[]")):
+        end = table.transaction_version(_offset_name((topic, partition)))
+        if end is not None:
+            ends[topic, partition] = int(end)
+    return Held(offsets=ends, topic_ids=json.loads(settings.get(TOPIC_IDS, "{}")))
 
 
 def _offset_name(place: Place) -> str:
@@ -196,7 +267,7 @@ def _offset_name(place: Place) -> str:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _statistics(file: DataFile) -> dict[str, Any]:

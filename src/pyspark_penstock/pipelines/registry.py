@@ -16,6 +16,8 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+from pyspark_penstock.errors import PenstockRuntimeError
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 STATE_VARIABLE = "PENSTOCK_STATE_DIR"
 STOP_POLL_SECONDS = 0.1
@@ -23,7 +25,7 @@ STOP_SECONDS_MAX = 60.0
 SECOND_MS = 1000.0
 
 
-class PipelineError(Exception):
+class PipelineError(PenstockRuntimeError):
     """What a person asked of a pipeline that cannot be; the message says what to do."""
 
 

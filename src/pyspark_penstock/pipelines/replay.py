@@ -54,6 +54,8 @@ def start_replay(spark: SparkSession, replay: Replay) -> StreamingQuery:
         "topic": replay.to_topic,
         "checkpointLocation": f"{replay.checkpoint}/query",
     }
+    if replay.keeps_times:
+        options["timestamp.column"] = "timestamp"
     writer = rows.selectExpr(*columns).writeStream.queryName(replay.name).format("penstock").options(**options)
     return writer.trigger(availableNow=True).start()
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -19,12 +18,20 @@ from pyspark.sql.types import (
 )
 
 from penstock.model.clock import Clock, SystemClock
-from pyspark_penstock.columns import HEADERS_TYPE
+from pyspark_penstock.errors import WrongOption
+from pyspark_penstock.headers import ARRAY_TYPE
 from pyspark_penstock.lake import LakeError
 from pyspark_penstock.pipelines.data_files import read_rows, read_schema
 from pyspark_penstock.pipelines.replay_plan import Plan, Slice, Wanted, slices, value_column
 from pyspark_penstock.pipelines.store import Store
-from pyspark_penstock.untyped import arrow_schema, pyarrow
+from pyspark_penstock.spark_internals import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
+from pyspark_penstock.untyped import pyarrow
 
 _compute: Any = import_module("pyarrow.compute")
 
@@ -39,7 +46,7 @@ SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
-        StructField("headers", HEADERS_TYPE),
+        StructField("headers", ARRAY_TYPE),
         StructField("timestamp", TimestampType()),
         StructField("source_topic", StringType()),
         StructField("source_partition", IntegerType()),
@@ -58,6 +65,8 @@ class ReplaySource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> ReplayReader:
+        if not HAS_ADMISSION_CONTROL:
+            raise WrongOption("a replay limits its batches, which needs PySpark 4.2 or newer")
         return ReplayReader(str(self.options["plan"]), float(self.options.get("rate", "0")))
 
 

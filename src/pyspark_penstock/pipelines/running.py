@@ -12,7 +12,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.clock import Clock, SystemClock
+from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, advanced, process_started
+from pyspark_penstock.spark_internals import release_gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,14 +28,20 @@ BATCH_RUN = "addBatch"
 """What Spark calls the part of a trigger in which a batch is run."""
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives the Python process of a streaming source or sink ten seconds to connect, and has no setting for it."""
-INITIALIZING = "Initializing"
-"""How Spark's status of a query begins until its sources are there."""
+PLANNED = ("Processing new data", "Waiting for")
+"""How Spark's status of a query begins once its sources have been asked for their offsets. Seen in 4.0 to 4.3."""
+PLANNED_SECONDS_MAX = 120.0
+"""How long the next query waits for that: a status that a later Spark words differently must not stop a pipeline."""
 WORKER_STARTS_MAX = 6
 """How often a pipeline is started on a machine that is too busy for that."""
+LATE_ADVICE = (
+    f"Python processes did not start within the ten seconds that Spark gives them, in {WORKER_STARTS_MAX} tries: the "
+    "machine is too busy. Give it more processors, or run fewer queries at once; the same command goes on"
+)
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class PipelineFailed(Exception):
+class PipelineFailed(PenstockRuntimeError):
     """A query ended with an error; the message is the cause, without Java's stack."""
 
 
@@ -157,7 +165,9 @@ def run_to_end(
             failed = _failed_query(queries)
             stop_all(queries)
             if restart is None or not starts_left or not is_late_worker(failed[1] if failed else error):
-                found = f"{failed[0]}: {cause_of(failed[1])}" if failed else cause_of(error)
+                found = _reason(failed[1] if failed else error, has_tried=restart is not None)
+                if failed:
+                    found = f"{failed[0]}: {found}"
                 watch.end("failed", found)
                 raise PipelineFailed(found) from error
             queries = restart()
@@ -185,23 +195,35 @@ def _watch_to_end(
 
 
 def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Start a query and wait until Spark has initialized its sources; start it again where a worker was late.
+    """Start a query and wait until its first batch is planned; start it again where a worker was late.
 
-    Queries that are started one by one do not compete for the processor while their workers start.
+    A batch is planned by the Python process of the query's source. Queries that are started one by one do not compete
+    for the processor while these processes start.
     """
     for starts_left in reversed(range(WORKER_STARTS_MAX)):
         query = start()
-        while query.isActive and str(query.status["message"]).startswith(INITIALIZING):
+        waits = int(PLANNED_SECONDS_MAX / STOP_POLL_SECONDS)
+        while query.isActive and not _is_planned(query) and waits:
             sleep(STOP_POLL_SECONDS)
+            waits -= 1
         error = None if query.isActive else query.exception()
         if error is None or not starts_left or not is_late_worker(error):
             return query
     raise AssertionError("the last start is returned")
 
 
+def _is_planned(query: StreamingQuery) -> bool:
+    status: Any = query.status
+    return str(status["message"]).startswith(PLANNED) or bool(query.recentProgress)
+
+
 def is_late_worker(error: BaseException) -> bool:
     """Whether Spark gave up on a Python process that had not connected in time, as on a very busy machine."""
     return LATE_WORKER in str(error)
+
+
+def _reason(error: BaseException, *, has_tried: bool) -> str:
+    return LATE_ADVICE if has_tried and is_late_worker(error) else cause_of(error)
 
 
 def _say_nothing(state: PipelineState) -> None:
@@ -244,16 +266,8 @@ def _is_python_error(line: str) -> bool:
 
 def end_session(spark: SparkSession) -> None:
     """Stop Spark and its Java, so that nothing outlives the command."""
-    from pyspark import SparkContext
-
-    context: Any = SparkContext
-    gateway: Any = context._gateway
     spark.stop()
-    if gateway is None:
-        return
-    process: Any = getattr(gateway, "proc", None)
-    gateway.shutdown()
-    context._gateway = context._jvm = None
+    process = release_gateway()
     if process is not None:
         process.stdin.close()
         process.wait()

@@ -28,6 +28,14 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
+def is_partitionable(kind: Any) -> bool:
+    """Whether a column's values are texts that all readers understand."""
+    plain = _plain(kind)
+    return bool(
+        _types.is_string(plain) or _types.is_integer(plain) or _types.is_boolean(plain) or _types.is_date32(plain)
+    )
+
+
 def to_text(schema: Any) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from pyspark_penstock.errors import PenstockRuntimeError, WrongOption
 from pyspark_penstock.lake import TableFormat
+from pyspark_penstock.pipelines.expiry import check_age
+from pyspark_penstock.pipelines.partitioning import sink_columns
 from pyspark_penstock.pipelines.registry import NAME
 
 VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +29,7 @@ FORMATS = ("json", "avro", "string", "binary")
 STREAM, TABLE = "stream", "table"
 
 
-class SpecError(Exception):
+class SpecError(PenstockRuntimeError):
     """Something in the file; the message begins with the key."""
 
 
@@ -73,6 +76,7 @@ class SinkSpec:
     format: TableFormat = TableFormat.PARQUET
     partition_by: tuple[str, ...] = ()
     compacts: bool = False
+    expire_after_ms: int = 0
     console: bool = False
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -210,6 +214,7 @@ def _sink(part: Section, folder: Path) -> SinkSpec:
         format=TableFormat(part.choice("format", tuple(TableFormat), "parquet")),
         partition_by=part.texts("partition_by"),
         compacts=part.flag("compact"),
+        expire_after_ms=_age_ms(part),
         console=part.flag("console"),
         options=part.strings("options"),
     )
@@ -218,12 +223,30 @@ def _sink(part: Section, folder: Path) -> SinkSpec:
     if len(kinds) != 1:
         raise SpecError(f"{part.path}: give topic, table or console, and one of them")
     only = {"key": "topic", "value": "topic", "options": "topic", "format": "table", "partition_by": "table"}
-    for key, kind in {**only, "compact": "table"}.items():
+    for key, kind in {**only, "compact": "table", "expire": "table"}.items():
         if key in part.given and kind not in kinds:
             raise SpecError(f"{part.path}.{key}: is for a {kind}, and this sink is a {kinds[0]}")
     if spec.table and spec.mode != "append":
         raise SpecError(f"{part.path}.mode: a table takes append alone: rows in it do not change")
+    if spec.expire_after_ms and spec.format is TableFormat.PARQUET:
+        raise SpecError(f"{part.path}.expire: a folder of Parquet files has no older versions to expire")
+    try:
+        names = [each.name.lower() for each in sink_columns(spec.partition_by)]
+    except WrongOption as error:
+        raise SpecError(f"{part.path}.partition_by: {error}") from None
+    if len(names) != len(set(names)):
+        raise SpecError(f"{part.path}.partition_by: names a column twice")
     return spec
+
+
+def _age_ms(part: Section) -> int:
+    text = part.text("expire")
+    if not text:
+        return 0
+    try:
+        return check_age(duration_ms(text, f"{part.path}.expire"))
+    except WrongOption as error:
+        raise SpecError(f"{part.path}.expire: {error}") from None
 
 
 def _view_name(part: Section) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark_penstock.column_options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN
 from pyspark_penstock.foreach import each_batch
-from pyspark_penstock.lake import open_table
-from pyspark_penstock.options import VALUE_BYTES_COLUMN, VALUE_ERROR_COLUMN, ReadOptions
-from pyspark_penstock.pipelines.checkpoint import check_topics
+from pyspark_penstock.lake import LakeTable, open_table
+from pyspark_penstock.options import ReadOptions
+from pyspark_penstock.pipelines.checkpoint import check_table, check_topics
+from pyspark_penstock.pipelines.dead_letters import dead_records
+from pyspark_penstock.pipelines.expiry import Expiry, NeededBy
+from pyspark_penstock.pipelines.partitioning import PartitionColumn, sink_columns
 from pyspark_penstock.pipelines.running import cause_of, started, stop_all
 from pyspark_penstock.pipelines.spec import TABLE, PipelineSpec, SinkSpec, SourceSpec, SpecError, StepSpec
 from pyspark_penstock.pipelines.store import Store
-from pyspark_penstock.pipelines.table_sink import TableSink, writer_of
+from pyspark_penstock.pipelines.table_sink import TableSink
+from pyspark_penstock.spark_internals import query_id_of
 from pyspark_penstock.values import value_parser
 
 if TYPE_CHECKING:
@@ -82,8 +87,18 @@ def find_function(step: StepSpec, folder: Path) -> Callable[..., Any]:
     return found
 
 
-def start_pipeline(spark: SparkSession, spec: PipelineSpec, *, bootstrap: str, checkpoint: str) -> list[StreamingQuery]:
-    """Every query running, or none: what Spark refuses is told with its key, and what has started is stopped."""
+def start_pipeline(
+    spark: SparkSession,
+    spec: PipelineSpec,
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    replays: Callable[[LakeTable], NeededBy] | None = None,
+) -> list[StreamingQuery]:
+    """Every query running, or none: what Spark refuses is told with its key, and what has started is stopped.
+
+    ``replays`` tells, of a table, which replays have still to read some of its files.
+    """
     check_spec(spec, bootstrap)
     topics = {topic for each in spec.sources for topic in each.topics}
     if topics and not any(each.pattern for each in spec.sources):
@@ -97,7 +112,8 @@ def start_pipeline(spark: SparkSession, spec: PipelineSpec, *, bootstrap: str, c
     for step in spec.steps:
         _step_view(spark, spec, step)
     for sink in spec.sinks:
-        writers[sink.name] = with_key(f"sinks.{sink.name}", partial(_writer, spark, spec, sink, bootstrap))
+        make = partial(_writer, spark, spec, sink, bootstrap=bootstrap, checkpoint=checkpoint, replays=replays)
+        writers[sink.name] = with_key(f"sinks.{sink.name}", make)
     queries: list[StreamingQuery] = []
     for name, writer in writers.items():
         named = writer.queryName(f"{spec.name}.{name}").option("checkpointLocation", f"{checkpoint}/{name}")
@@ -192,21 +208,45 @@ def _note_view(view: DataFrame, name: str, event_time: str, watermark: str, path
 # Sinks
 
 
-def _writer(spark: SparkSession, spec: PipelineSpec, sink: SinkSpec, bootstrap: str) -> DataStreamWriter:
+def _writer(
+    spark: SparkSession,
+    spec: PipelineSpec,
+    sink: SinkSpec,
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    replays: Callable[[LakeTable], NeededBy] | None,
+) -> DataStreamWriter:
     frame = spark.table(sink.source)
     if not frame.isStreaming:
         raise SpecError(f"sinks.{sink.name}.from: {sink.source} is no stream: it reads tables alone")
     if sink.topic:
         return _to_topic(spec, frame, sink, bootstrap)
-    writer = frame.writeStream.outputMode(sink.mode)
     if sink.console:
-        return writer.format("console").option("truncate", "false")
-    table = TableSink(table=open_table(sink.format, sink.table), partition_by=sink.partition_by, compacts=sink.compacts)
-    missing = [name for name in sink.partition_by if name not in frame.columns]
-    if missing:
-        raise SpecError(f"sinks.{sink.name}.partition_by: {sink.source} has no column {missing[0]!r}")
+        return frame.writeStream.outputMode(sink.mode).format("console").option("truncate", "false")
+    columns = sink_columns(sink.partition_by)
+    frame = _partitioned(frame, sink, columns)
+    opened = open_table(sink.format, sink.table)
+    check_table(f"{checkpoint}/{sink.name}", opened, is_archive=False)
+    table = TableSink(table=opened, partition_by=[each.name for each in columns], compacts=sink.compacts)
+    if sink.expire_after_ms:
+        needed_by = None if replays is None else replays(opened)
+        table.maintain = Expiry(table=opened, age_ms=sink.expire_after_ms, needed_by=needed_by)
     table.prepare(frame)
-    return writer.foreachBatch(table)
+    return frame.writeStream.outputMode(sink.mode).foreachBatch(table)
+
+
+def _partitioned(frame: DataFrame, sink: SinkSpec, columns: Sequence[PartitionColumn]) -> DataFrame:
+    """A view with the columns that its table is partitioned by."""
+    path = f"sinks.{sink.name}.partition_by"
+    for each in columns:
+        if each.sql and each.name in frame.columns:
+            raise SpecError(f"{path}: {sink.source} has a column {each.name!r} already")
+        if not each.sql and each.name not in frame.columns:
+            raise SpecError(f"{path}: {sink.source} has no column {each.name!r}")
+    made = [f"{each.sql} AS `{each.name}`" for each in columns if each.sql]
+    found: DataFrame = with_key(path, lambda: frame.selectExpr("*", *made)) if made else frame
+    return found
 
 
 def _to_topic(spec: PipelineSpec, frame: DataFrame, sink: SinkSpec, bootstrap: str) -> DataStreamWriter:
@@ -226,15 +266,13 @@ def _to_topic(spec: PipelineSpec, frame: DataFrame, sink: SinkSpec, bootstrap: s
 
     def write(batch: DataFrame, number: int) -> None:
         # The query's id is as old as its checkpoint, and so is the count of its batches.
-        each_batch(f"{UPDATES}{writer_of(batch)}", options)(batch, number)
+        each_batch(f"{UPDATES}{query_id_of(batch)}", options)(batch, number)
 
     return writer.foreachBatch(write)
 
 
 def _dead_letters(spec: PipelineSpec, source: SourceSpec, frame: DataFrame, bootstrap: str) -> DataStreamWriter:
-    from pyspark_penstock.pipelines.archive import dead_records
-
-    options = {**_write_options(spec, bootstrap), "topic": source.dead_letters}
+    options = {**_write_options(spec, bootstrap), "topic": source.dead_letters, "timestamp.column": "timestamp"}
     return dead_records(frame).writeStream.format("penstock").options(**options)
 
 

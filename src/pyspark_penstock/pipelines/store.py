@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,14 +15,19 @@ _fs: Any = import_module("pyarrow.fs")
 
 SCHEME_MARK = "://"
 LOCAL_SCHEMES = ("file:",)
+HADOOP_S3_SCHEMES = ("s3a://", "s3n://")
+"""What Hadoop, and so Spark's checkpoints, call S3."""
+CONDITIONAL_PROTOCOLS = frozenset({"memory", "file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""File systems of fsspec that create an object only if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file of a store: its path below the root, and its size."""
+    """A file of a store: its path below the root, its size, and when it was written, where that is known."""
 
     path: str
     size: int
+    written_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -40,6 +46,8 @@ class Store:
         if where.startswith(LOCAL_SCHEMES):
             where = where.split(":", 1)[1]
             where = "/" + where.lstrip("/")
+        if where.startswith(HADOOP_S3_SCHEMES):
+            where = f"s3{SCHEME_MARK}{where.partition(SCHEME_MARK)[2]}"
         return cls(where if SCHEME_MARK in where else str(Path(where).expanduser().resolve()))
 
     @property
@@ -103,7 +111,8 @@ class Store:
         found = [each for each in self.files.get_file_info(selector) if each.type == _fs.FileType.File]
         for each in sorted(found, key=lambda info: info.path):
             if each.path.endswith(suffix):
-                yield Entry(path=each.path.removeprefix(base), size=each.size)
+                written_ms = None if each.mtime_ns is None else each.mtime_ns // 1_000_000
+                yield Entry(path=each.path.removeprefix(base), size=each.size, written_ms=written_ms)
 
     # Writing
 
@@ -122,18 +131,74 @@ class Store:
             self.files.move(self.full(draft), self.full(path))
             self.settle(path.rpartition("/")[0])
 
+    @property
+    def creates_once(self) -> bool:
+        """Whether `create_json` fails for all writers but one.
+
+        Arrow's own file systems for S3 and Google's storage cannot; those of fsspec (``fsspec+s3://``) can.
+        """
+        return self.is_local or self._fsspec() is not None
+
+    def _fsspec(self) -> Any:
+        """The file system of fsspec below Arrow's, where it creates objects conditionally."""
+        handler = getattr(self.files, "handler", None)
+        found = getattr(handler, "fs", None)
+        if found is None:
+            return None
+        names: Any = found.protocol
+        return found if CONDITIONAL_PROTOCOLS.intersection([names] if isinstance(names, str) else names) else None
+
+    def create_json(self, path: str, value: Any) -> bool:
+        """Create a file whole; False where there is one of that name, which stays as it is."""
+        self.make_parent(path)
+        data = json.dumps(value, separators=(",", ":")).encode()
+        if self.is_local:
+            return self._create_local(self.full(path), data)
+        conditional = self._fsspec()
+        if conditional is not None:
+            try:
+                conditional.pipe_file(self.full(path), data, mode="create")
+            except FileExistsError:
+                return False
+            return True
+        if self.exists(path):
+            return False
+        with self.files.open_output_stream(self.full(path)) as stream:
+            stream.write(data)
+        return True
+
+    def _create_local(self, full: str, data: bytes) -> bool:
+        """A link to a finished draft fails if the name is taken; where there are no links, an exclusive open does."""
+        folder, _, name = full.rpartition("/")
+        draft = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}"
+        try:
+            _write_local(draft, data, "wb")
+            try:
+                os.link(draft, full)
+            except FileExistsError:
+                return False
+            except OSError:
+                _write_local(full, data, "xb")
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(draft)
+        _settle(folder)
+        return True
+
     def settle(self, path: str) -> None:
         """Return when a file, or the names in a folder, would survive a loss of power, as on object stores."""
         if self.is_local:
-            handle = os.open(self.full(path), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _settle(self.full(path))
 
     def move(self, source: str, target: str) -> None:
+        """Move a file; one that is at its target already was moved by another process."""
         self.make_parent(target)
-        self.files.move(self.full(source), self.full(target))
+        try:
+            self.files.move(self.full(source), self.full(target))
+        except FileNotFoundError:
+            if not self.exists(target):
+                raise
 
     def delete(self, path: str) -> None:
         """Delete a file; one that is not there is deleted already."""
@@ -147,3 +212,18 @@ class Store:
             self.files.delete_dir(self.full(path))
         except FileNotFoundError:
             return
+
+
+def _write_local(full: str, data: bytes, mode: str) -> None:
+    with open(full, mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _settle(full: str) -> None:
+    handle = os.open(full, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -17,6 +17,8 @@ from penstock.cli.failure import Failure
 from penstock.cli.main import COMMANDS
 from penstock.cli.options import value_or_file
 from penstock.cli.pipeline import rate_of, wanted
+from penstock.cli.pipeline_options import LakeFormat, TableOptions
+from penstock.cli.pipeline_run import archive_name
 from penstock.testing.processes import free_port
 from pyspark_penstock.pipelines.registry import PipelineState, QueryProgress, Registry, process_started
 from pyspark_penstock.pipelines.spec import SpecError, read_spec
@@ -38,7 +40,8 @@ def ask(*arguments: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "command", ["archive t --to d", "replay d --to-topic t", "run f", "list", "status n", "stop n"]
+    "command",
+    ["archive t --to d", "replay d --to-topic t", "run f", "list", "status n", "stop n", "expire d --older-than 1d"],
 )
 def test_without_spark_it_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
@@ -99,7 +102,38 @@ def test_a_broker_that_is_away_is_told_before_spark_starts(tmp_path: Path) -> No
     result = ask("archive", "t", "--to", str(tmp_path / "d"), "-b", where, "--state-dir", str(tmp_path / "s"))
     assert "connection refused" in str(result.exception)
     (state,) = Registry(tmp_path / "s").every()
-    assert (state.name, state.status) == ("archive-t", "failed")
+    assert state.name.startswith("archive-t-")
+    assert state.status == "failed"
+
+
+def test_an_archive_into_another_table_has_another_name_and_checkpoint(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "s")
+    names = [archive_name(registry, ["t"], str(tmp_path / to), TableOptions()) for to in ("a", "b", "a", "./x/../a")]
+    assert names[0] == names[2] == names[3] != names[1]
+    assert archive_name(registry, ["t"], str(tmp_path / "a"), TableOptions(format_=LakeFormat.DELTA)) not in names
+
+
+def test_an_archive_from_before_keeps_its_name_and_so_its_checkpoint(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    words = "t -> parquet lake/a"
+    registry.save(PipelineState(name="archive-t", kind="archive", what=words, pid=1, pid_started=1, started_ms=1))
+    assert archive_name(registry, ["t"], "lake/a", TableOptions()) == "archive-t"
+    assert archive_name(registry, ["t"], "lake/b", TableOptions()) != "archive-t"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--partition-by", "offset"], "an archive is partitioned by topic, day, hour"),
+        (["--partition-by", "topic,value.a"], "values have fields only if"),
+        (["--expire", "7d"], "has no older versions to expire"),
+        (["--expire", "1m", "--format", "delta"], "at least 1h"),
+    ],
+)
+def test_what_an_archive_cannot_do_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
+    result = ask("archive", "t", "--to", str(tmp_path / "d"), "--state-dir", str(tmp_path / "s"), *arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.replace("│", " ").split())
 
 
 def test_pipelines_are_listed_and_shown(tmp_path: Path) -> None:

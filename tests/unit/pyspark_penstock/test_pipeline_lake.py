@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.unit.pyspark_penstock.lake_tables import (
+    BY,
+    PLACES,
+    WRITER,
+    batch_of,
+    held_offsets,
+    identity_of,
+    put,
+    rows,
+    write,
+)
 
 from pyspark_penstock.lake import (
-    Batch,
     DataFile,
+    Held,
     LakeError,
     LakeTable,
+    LastBatch,
     OutOfStep,
     SchemaClash,
     TableFormat,
@@ -24,69 +35,8 @@ from pyspark_penstock.lake import (
 )
 from pyspark_penstock.pipelines import data_files, schemas
 from pyspark_penstock.pipelines.compaction import compact
-from pyspark_penstock.pipelines.data_files import FileWriting, TaskFiles, Written, partitioned, with_footer
+from pyspark_penstock.pipelines.data_files import FileWriting, RowWriting, Written, partitioned, with_footer
 from pyspark_penstock.pipelines.store import Store
-
-WRITER = "7f6c"
-BY = ("topic", "day")
-
-
-def rows(first: int, count: int, *, partition: int = 0, day: int = 1, value: dict[str, Any] | None = None) -> Any:
-    times = [datetime(2026, 1, day, tzinfo=UTC) + timedelta(milliseconds=number) for number in range(count)]
-    return pa.RecordBatch.from_pydict(
-        {
-            "value": pa.array([value or {"id": first + number} for number in range(count)]),
-            "headers": pa.array([[{"key": "h", "value": b"v"}]] * count),
-            "topic": pa.array(["orders"] * count),
-            "partition": pa.array([partition] * count, pa.int32()),
-            "offset": pa.array(range(first, first + count), pa.int64()),
-            "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
-            "day": pa.array([each.date() for each in times]),
-        }
-    )
-
-
-def write(table: LakeTable, number: int, *batches: Any, attempt: int = 0) -> Written:
-    """What the tasks of a batch do, a task for each Arrow batch."""
-    batch = Batch(writer=WRITER, number=number)
-    schema = schemas.to_text(batches[0].schema)
-    writing = FileWriting(layout=table.layout(batch), batch=batch, schema=schema, spans=True)
-    told = [
-        json.dumps({"file": file.to_json()})
-        for task, each in enumerate(batches)
-        for file in TaskFiles(writing, f"{task}-{attempt}").write(iter([each]))
-    ]
-    return Written.of(told)
-
-
-def put(table: LakeTable, number: int, *batches: Any) -> Written:
-    table.prepare(batches[0].schema, BY)
-    written = write(table, number, *batches)
-    batch = Batch(writer=WRITER, number=number)
-    table.commit(batch, written.files, written.ends)
-    table.sweep(batch, written.files)
-    return written
-
-
-def held_offsets(table: LakeTable) -> list[int]:
-    """Every offset in the table's files, sorted: a row that is there twice is here twice."""
-    found: list[int] = []
-    for each in table.files():
-        file = pq.ParquetFile(table.store.full(each.path), filesystem=table.store.files)
-        found += file.read(columns=["offset"]).column("offset").to_pylist()
-    return sorted(found)
-
-
-PLACES = {
-    "parquet": (TableFormat.PARQUET, "{folder}/table"),
-    "delta": (TableFormat.DELTA, "{folder}/table"),
-    "iceberg": (TableFormat.ICEBERG, "{folder}/table"),
-    "parquet-at-an-address": (TableFormat.PARQUET, "file://{folder}/table"),
-    "delta-at-an-address": (TableFormat.DELTA, "file://{folder}/table"),
-    "iceberg-at-an-address": (TableFormat.ICEBERG, "file://{folder}/table"),
-    # Objects and no disk: nothing can be renamed, or lies at a path of this machine.
-    "parquet-of-objects": (TableFormat.PARQUET, "fsspec+memory://{folder}/table"),
-}
 
 
 @pytest.fixture(params=list(PLACES))
@@ -106,9 +56,12 @@ def test_a_commit_adds_files_the_batch_and_the_offsets_together(
     put(table, 0, rows(0, 10), rows(0, 5, partition=1))
     put(table, 1, rows(10, 5))
     again = reopened(table, request, tmp_path)
-    assert again.last_batch(WRITER) == 1
+    last = again.last_batch(WRITER)
+    assert last is not None
+    assert last.is_of(batch_of(1))
+    assert last.offsets == "end of 1"
     assert again.last_batch("another") is None
-    assert again.offsets() == {("orders", 0): 15, ("orders", 1): 5}
+    assert again.held() == Held(offsets={("orders", 0): 15, ("orders", 1): 5}, topic_ids={"orders": "id-1"})
     assert held_offsets(again) == sorted([*range(15), *range(5)])
 
 
@@ -168,8 +121,10 @@ def test_small_neighbours_become_one_file_with_the_same_rows(table: LakeTable) -
     assert compact(table, files_min=2) == 6
     assert len(table.files()) == 2
     assert held_offsets(table) == sorted([*range(40), *range(40)])
-    assert table.last_batch(WRITER) == 3
-    assert table.offsets() == {("orders", 0): 40, ("orders", 1): 40}
+    last = table.last_batch(WRITER)
+    assert last is not None
+    assert last.is_of(batch_of(3))
+    assert table.held().offsets == {("orders", 0): 40, ("orders", 1): 40}
     spans = [with_footer(table.store, each).spans[0] for each in table.files()]
     assert {(span.partition, span.offset_min, span.offset_max) for span in spans} == {(0, 0, 39), (1, 0, 39)}
 
@@ -201,29 +156,6 @@ def test_a_larger_file_between_small_ones_keeps_them_apart(tmp_path: Path, monke
 # Parquet's own recovery
 
 
-def test_a_batch_that_was_decided_and_not_moved_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
-    put(table, 0, rows(0, 3))
-    written = write(table, 1, rows(3, 3), rows(0, 3, partition=1))
-    moves: list[str] = []
-
-    def killed(store: Store, source: str, target: str) -> None:
-        if moves:
-            raise KeyboardInterrupt
-        moves.append(target)
-        store.files.move(store.full(source), store.full(target))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Store, "move", killed)
-        with pytest.raises(KeyboardInterrupt):
-            table.commit(Batch(writer=WRITER, number=1), written.files, written.ends)
-    assert len(held_offsets(table)) == 6
-    again = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
-    assert again.last_batch(WRITER) == 1
-    assert held_offsets(again) == sorted([*range(6), *range(3)])
-    assert not again.store.exists("_staging/" + WRITER)
-
-
 def test_a_merge_that_was_cut_short_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
     put(table, 0, rows(0, 3))
@@ -248,15 +180,33 @@ def test_a_merge_that_was_cut_short_is_completed(tmp_path: Path, monkeypatch: py
 # Steps of a query
 
 
+@pytest.mark.parametrize("is_archive", [True, False])
 @pytest.mark.parametrize(("number", "last", "expected"), [(0, None, True), (1, 0, True), (1, 1, False), (0, 0, False)])
-def test_a_batch_is_written_once(number: int, last: int | None, expected: bool) -> None:
-    assert check_step(Batch(writer=WRITER, number=number), last) is expected
+def test_a_batch_is_written_once(number: int, last: int | None, expected: bool, is_archive: bool) -> None:
+    known = None if last is None else LastBatch(number=last, identity=identity_of(last))
+    assert check_step(batch_of(number), known, is_archive=is_archive) is expected
 
 
 @pytest.mark.parametrize(("number", "last"), [(3, None), (5, 3), (2, 3)])
 def test_a_checkpoint_that_does_not_fit_the_table_is_refused(number: int, last: int | None) -> None:
+    known = None if last is None else LastBatch(number=last, identity=identity_of(last))
     with pytest.raises(OutOfStep, match="Start with a new, empty checkpoint"):
-        check_step(Batch(writer=WRITER, number=number), last)
+        check_step(batch_of(number), known, is_archive=True)
+
+
+@pytest.mark.parametrize("number", [4, 5], ids=["the same number", "the next number"])
+def test_another_batch_of_a_committed_number_is_refused_and_both_are_named(number: int) -> None:
+    last = LastBatch(number=4, identity=identity_of(4, plan="before the backup"), offsets='{"orders":{"0":20}}')
+    with pytest.raises(
+        OutOfStep, match=r'in the table it ends at \{"orders":\{"0":20\}\}, in the checkpoint at'
+    ) as found:
+        check_step(batch_of(number), last, is_archive=False)
+    assert "Put back the checkpoint that belongs to the table" in str(found.value)
+
+
+def test_a_table_from_before_identities_were_kept_is_taken_at_its_number() -> None:
+    assert check_step(batch_of(4), LastBatch(number=4), is_archive=True) is False
+    assert check_step(batch_of(5), LastBatch(number=4), is_archive=True) is True
 
 
 # Tasks
@@ -278,21 +228,32 @@ def test_a_task_with_more_partitions_than_it_may_hold_open_writes_all_of_them(
     assert len(table.files()) == 5
 
 
-def test_dead_letters_are_counted_with_their_offsets_and_not_written(tmp_path: Path) -> None:
-    table = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
+def test_dead_letters_are_written_in_the_same_pass_with_their_offsets_counted(tmp_path: Path) -> None:
+    table, beside = (open_table(TableFormat.PARQUET, str(tmp_path / name)) for name in ("table", "dead"))
     good = rows(0, 4)
-    table.prepare(good.schema, BY)
     bad = good.append_column("value_error", pa.array([None, "no JSON", None, "no JSON"]))
-    batch = Batch(writer=WRITER, number=0)
+    for each in (table, beside):
+        each.prepare(good.schema, BY)
+    batch = batch_of(0)
     schema = schemas.to_text(good.schema)
     writing = FileWriting(
-        layout=table.layout(batch), batch=batch, schema=schema, spans=True, error_column="value_error"
+        batch=batch,
+        rows=RowWriting(layout=table.layout(batch), schema=schema, spans=True),
+        error_column="value_error",
+        dead=RowWriting(
+            layout=beside.layout(batch),
+            schema=schema,
+            spans=True,
+            columns=tuple((name, name) for name in good.schema.names),
+            held=(("orders", 0, 2),),
+        ),
     )
-    told = [text for each in writing(iter([bad])) for text in each.column("told").to_pylist()]
-    written = Written.of(told)
+    written = Written.of(text for each in writing(iter([bad])) for text in each.column("result").to_pylist())
     assert written.dead_rows == 2
     assert [file.rows for file in written.files] == [2]
     assert written.ends == {("orders", 0): 4}
+    # The first of them is in the folder already, from an attempt whose table commit failed.
+    assert [(span.offset_min, span.offset_max) for file in written.dead_files for span in file.spans] == [(3, 3)]
 
 
 def test_a_file_travels_as_json() -> None:

@@ -26,7 +26,18 @@ from pyspark_penstock.pipelines.registry import (
     process_started,
 )
 from pyspark_penstock.pipelines.replay_plan import Plan, Wanted, ordered, slices
-from pyspark_penstock.pipelines.running import cause_of, new_batches, stopped_by_signals
+from pyspark_penstock.pipelines.running import (
+    LATE_WORKER,
+    WORKER_STARTS_MAX,
+    PipelineFailed,
+    StopRequest,
+    Watch,
+    cause_of,
+    new_batches,
+    run_to_end,
+    started,
+    stopped_by_signals,
+)
 from pyspark_penstock.pipelines.store import Store
 
 REPORT: dict[str, Any] = {
@@ -156,6 +167,63 @@ def test_a_ctrl_c_while_spark_starts_is_a_wish_and_no_interruption() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert request.wanted
     assert signal.getsignal(signal.SIGINT) is before
+
+
+# Starting
+
+
+class FakeQuery:
+    """A query that goes through statuses, one with every look, and may fail after the last."""
+
+    def __init__(self, *messages: str, error: str = "") -> None:
+        self.name = "q"
+        self.messages = list(messages)
+        self.error = error
+        self.recentProgress: list[Any] = []
+
+    @property
+    def isActive(self) -> bool:
+        return bool(self.messages) or not self.error
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": self.messages.pop(0) if self.messages else "Waiting for next trigger"}
+
+    def exception(self) -> Exception | None:
+        return RuntimeError(self.error) if self.error else None
+
+    def stop(self) -> None:
+        self.messages = []
+
+
+def test_the_next_query_starts_once_the_first_batch_of_the_last_one_is_planned() -> None:
+    query: Any = FakeQuery("Initializing sources", "Getting offsets from penstock", "Processing new data", "and so on")
+    assert started(lambda: query) is query
+    assert query.messages == ["and so on"]
+
+
+def test_a_query_whose_worker_was_late_is_started_again_so_often_and_no_more() -> None:
+    late: list[Any] = [FakeQuery("Initializing sources", error=LATE_WORKER) for _ in range(WORKER_STARTS_MAX + 1)]
+    starts: Any = iter(late)
+    assert started(lambda: next(starts)) is late[WORKER_STARTS_MAX - 1]
+    starts = iter([late[0], FakeQuery("Initializing sources", "Processing new data")])
+    assert started(lambda: next(starts)).isActive
+
+
+def test_a_query_that_fails_for_another_reason_is_not_started_again() -> None:
+    starts: Any = iter([FakeQuery("Initializing sources", error="no such topic")])
+    assert not started(lambda: next(starts)).isActive
+
+
+def test_a_machine_that_is_too_busy_is_told_as_such(tmp_path: Path) -> None:
+    late: Any = [FakeQuery(error=LATE_WORKER)]
+    registry = Registry(tmp_path)
+    watch = Watch(registry, state())
+    with pytest.raises(PipelineFailed, match=r"^q: Python processes did not start within the ten seconds"):
+        run_to_end(late, watch, StopRequest(), restart=lambda: late)
+    found = registry.find("p")
+    assert found is not None
+    assert "the machine is too busy" in found.error
 
 
 # Replays

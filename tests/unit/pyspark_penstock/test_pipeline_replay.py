@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_penstock.lake import Batch, LakeError, LakeTable, TableFormat, open_table
+from pyspark_penstock.lake import Batch, Held, LakeError, LakeTable, TableFormat, open_table
 from pyspark_penstock.pipelines import schemas
-from pyspark_penstock.pipelines.data_files import FileWriting, TaskFiles, Written
+from pyspark_penstock.pipelines.data_files import FileWriting, RowWriting, Written
 from pyspark_penstock.pipelines.replay_plan import Plan, Wanted, make_plan, slices
 from pyspark_penstock.pipelines.replay_source import PLAN_FILE, ReplayReader, records
 from pyspark_penstock.pipelines.store import Store
@@ -38,11 +37,12 @@ def rows(first: int, count: int, partition: int) -> Any:
 def put(table: LakeTable, number: int, *batches: Any) -> None:
     table.prepare(batches[0].schema, ("topic", "day"))
     batch = Batch(writer="w", number=number)
-    schema = schemas.to_text(batches[0].schema)
-    writing = FileWriting(layout=table.layout(batch), batch=batch, schema=schema, spans=True)
-    files = [file for task, each in enumerate(batches) for file in TaskFiles(writing, f"{task}").write(iter([each]))]
-    written = Written.of(json.dumps({"file": each.to_json()}) for each in files)
-    table.commit(batch, written.files, written.ends)
+    layout = RowWriting(layout=table.layout(batch), schema=schemas.to_text(batches[0].schema), spans=True)
+    writing = FileWriting(batch=batch, rows=layout)
+    written = Written.of(
+        result for task, each in enumerate(batches) for result in writing.write(iter([each]), f"{task}-0")
+    )
+    table.commit(batch, written.files, Held(offsets=written.ends))
 
 
 @pytest.fixture(params=list(TableFormat))
