@@ -95,6 +95,7 @@ def line(sample: Sample) -> str:
         "ms_p999",
         "cpu_seconds_per_gb",
         "resident_mb",
+        "seconds",
     )
     figures = "  ".join(f"{name}={sample.values[name]:,.2f}" for name in shown if name in sample.values)
     state = "warm" if sample.round < 0 else f"round {sample.round + 1}"

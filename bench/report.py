@@ -57,6 +57,7 @@ METHOD = """## How
   connector on Apache Kafka in turn, with three warm rounds each. A batch read is `sum(length(value))` over all columns
   there are; a stream is AvailableNow into the noop sink, its time that of the triggers; the latency is from the
   acknowledgement of one record until `foreachBatch` has counted it. Memory is the peak of Spark's Python workers.
+  Typed JSON is an aggregate over every field of eight; on Apache Kafka it is `from_json` over Spark's connector.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """

@@ -35,6 +35,10 @@ from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_sink import measure_spark_sink
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.spark_source import measure_spark_source
+from bench.spark_tasks import PARTS as SPARK_TASKS_PARTS
+from bench.spark_tasks import measure_spark_tasks
+from bench.spark_values import PARTS as SPARK_VALUES_PARTS
+from bench.spark_values import measure_spark_values
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import measure_transactions
 from bench.works import FULL, QUICK, Sizes, scenarios
@@ -55,7 +59,9 @@ def part_names() -> tuple[str, ...]:
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
         *SPARK_SOURCE_PARTS,
+        *SPARK_VALUES_PARTS,
         *SPARK_SINK_PARTS,
+        *SPARK_TASKS_PARTS,
         *LIFECYCLE_PARTS,
     )
 
@@ -100,7 +106,9 @@ def measure(options: argparse.Namespace, results: Results) -> None:
     results.add(measure_groups(options.parts, names, sizes, data, say))
     results.add(measure_transactions(options.parts, names, sizes, data, say))
     results.add(measure_spark_source(options.parts, names, sizes, data, say))
+    results.add(measure_spark_values(options.parts, names, sizes, data, say))
     results.add(measure_spark_sink(options.parts, names, sizes, data, say))
+    results.add(measure_spark_tasks(options.parts, names, sizes, data, say))
     if "partitions-1000" in options.parts:
         results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
     if "partitions-10000" in options.parts and PENSTOCK in names:

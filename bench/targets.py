@@ -225,7 +225,20 @@ ROWS: tuple[Row, ...] = (
     _rate("spark-read-1kb", "Spark batch read, 2 partitions, 1 KB", 2.0),
     _rate("spark-read-100b", "Spark batch read, 2 partitions, 100 B", 1.5),
     _rate("spark-stream-1kb", "Spark stream of 200,000 offsets a trigger, 1 KB", 1.5),
+    _rate("spark-json", "Spark typed JSON, 270 B: value.format, against from_json of the connector", 2.0),
+    replace(
+        _rate("spark-json", "the same, against from_json over our own source", 2.0), against_work="spark-json-from"
+    ),
+    _rate("spark-json-from", "from_json over our own source, 270 B"),
     _rate("spark-sink", "Spark sink, 100 B rows: exactly once, against at least once", 1.0),
+    *(
+        Row(work=work, title=title, metric="seconds", unit="s", digits=2, ratio_max=1.5)
+        for work, title in (
+            ("spark-read-partitions", "Spark batch read of 200 partitions, 5 rows each"),
+            ("spark-sink-tasks", "Spark batch write of 10 rows in 100 tasks"),
+            ("spark-sink-partitions", "Spark batch write of 20,000 rows to 200 partitions in 2 tasks"),
+        )
+    ),
     Row(
         work="spark-latency",
         title="Spark micro-batch at trigger 0, p50",

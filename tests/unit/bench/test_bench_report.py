@@ -10,6 +10,8 @@ from bench.run import parse, part_names
 from bench.samples import CEILING, KAFKA, PENSTOCK, SIDES, Results, Sample
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
+from bench.spark_tasks import PARTS as SPARK_TASKS_PARTS
+from bench.spark_values import PARTS as SPARK_VALUES_PARTS
 from bench.targets import CEILING_ROWS, ROWS, Row, find
 from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
@@ -235,7 +237,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     }
     groups |= {f"assignor-{name}" for name in ASSIGNORS}
     transactions = {"txn-consume", "txn-ids"}
-    spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS}
+    spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS, *SPARK_TASKS_PARTS, *SPARK_VALUES_PARTS}
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
