@@ -13,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 NOT_RUN = "# not run by the tests: "
+ON_A_CLUSTER = "# on a cluster\n"
+"""Blocks that a test of its own runs on a standalone cluster (`spark/test_sessions_clusters.py`)."""
 FENCE = "```"
 RUN = ("sh", "python")
 LANGUAGES = (*RUN, "text", "toml", "yaml", "json", "")
@@ -29,7 +31,14 @@ SHELL_PAGES = (
     "docs/tuning.md",
 )
 """In the order in which README names them."""
-SPARK_PAGES = ("docs/spark.md", "docs/spark-sink.md", "docs/spark-deploy.md", "docs/pipelines.md")
+SPARK_PAGES = (
+    "docs/spark.md",
+    "docs/spark-sink.md",
+    "docs/spark-sql.md",
+    "docs/spark-metrics.md",
+    "docs/spark-deploy.md",
+    "docs/pipelines.md",
+)
 ADDRESS = re.compile(r"\b(localhost|127\.0\.0\.1):9092\b")
 SMALLER = ((re.compile(r"--messages \d+"), "--messages 500"), (re.compile(r"--seconds \d+"), "--seconds 1"))
 """What a machine is measured with takes minutes; a tenth of a second shows that it works."""
@@ -48,7 +57,7 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        return self.language in RUN and not self.text.startswith(NOT_RUN)
+        return self.language in RUN and not self.text.startswith((NOT_RUN, ON_A_CLUSTER))
 
     @property
     def needs_spark(self) -> bool:

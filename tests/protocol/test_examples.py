@@ -55,8 +55,8 @@ ARGUMENTS = {
     "at_most_once.py": ["--topic", "t", "--group", "g"],
     "read_process_write.py": ["--source", "s", "--target", "t", "--group", "g", "--name", "n"],
 }
-MODULES = ("top_products.py",)
-"""Which others import."""
+MODULES = ("clicks.py", "top_products.py")
+"""Which others import, and are no programs of their own."""
 PROGRAMS = sorted(path for ending in ("py", "sh") for path in EXAMPLES.rglob(f"*.{ending}") if path.name not in MODULES)
 
 

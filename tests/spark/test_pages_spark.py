@@ -1,4 +1,7 @@
-"""The pages about Spark, followed in order: their Python in one session, their commands in one shell, on one broker."""
+"""The pages about Spark: their Python in one session, their commands in one shell, on one broker.
+
+A page's Python knows only what the page itself has said.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE_SECONDS_MAX = 1_800
-ORDERS = "examples/pipelines/orders.py"
+README_BEFORE_SPARK = "penstock produce orders -k c7 -v 9.5"
+"""What README has sent before it comes to Spark; the other pages make what they need."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(PAGE_SECONDS_MAX)]
 
 
@@ -29,14 +33,16 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         for name, value in SHORT_LIVED_JAVA.items():
             patch.setenv(name, value)
         started = Reader(tmp_path_factory.mktemp("reader"), broker.bootstrap, broker.data)
-        started.paste(Block(page="this test", line=0, language="sh", text=f". .venv/bin/activate\npython {ORDERS}\n"))
+        started.paste(
+            Block(page="this test", line=0, language="sh", text=f". .venv/bin/activate\n{README_BEFORE_SPARK}\n")
+        )
         yield started
         started.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def names() -> dict[str, Any]:
-    """What the reader's Python session knows, from page to page."""
+    """What the reader's Python session knows, from block to block of a page."""
     return {"__name__": "__main__"}
 
 
