@@ -17,6 +17,7 @@ COMPILED: tuple[str, ...] = (
     "penstock.wire.commit",
     "penstock.wire.fetch",
     "penstock.wire.frame",
+    "penstock.wire.json_columns",
     "penstock.wire.primitives",
     "penstock.wire.produce",
     "penstock.wire.record_blobs",

@@ -8,6 +8,7 @@ COMPILABLE = (
     "penstock.wire.commit",
     "penstock.wire.fetch",
     "penstock.wire.frame",
+    "penstock.wire.json_columns",
     "penstock.wire.primitives",
     "penstock.wire.produce",
     "penstock.wire.record_blobs",
@@ -18,10 +19,11 @@ COMPILABLE = (
 
 def compiled_modules() -> dict[str, bool]:
     """Each module that can be compiled, and whether it is here."""
-    return {name: _is_compiled(name) for name in COMPILABLE}
+    return {name: is_compiled(name) for name in COMPILABLE}
 
 
-def _is_compiled(name: str) -> bool:
+def is_compiled(name: str) -> bool:
+    """Whether this module is imported as C."""
     spec = find_spec(name)
     assert spec is not None, f"{name} is not there"
     origin = spec.origin or ""

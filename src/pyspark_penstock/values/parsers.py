@@ -22,6 +22,7 @@ from pyspark_penstock.values.avro_schema import AvroSchema
 from pyspark_penstock.values.gather import Build, leaf
 from pyspark_penstock.values.json_exact import check_defaults, exact_reader
 from pyspark_penstock.values.json_fast import fast_decoder
+from pyspark_penstock.values.json_scan import json_scan
 from pyspark_penstock.values.misfit import Misfit, Unfit, reason_of
 from pyspark_penstock.values.schema_text import JsonStruct, json_struct
 from pyspark_penstock.values.utf8 import is_utf8
@@ -79,7 +80,7 @@ class StringParser:
     def parse(self, values: Any) -> tuple[Any, Any]:
         if is_utf8(values):
             return values.cast(pyarrow.string()), pyarrow.nulls(len(values), pyarrow.string())
-        rows = Rows(values.to_pylist(), pyarrow.string())
+        rows = Rows(values, pyarrow.string())
         rows.read_each(lambda raw: raw.decode())
         return rows.finished()
 
@@ -87,15 +88,17 @@ class StringParser:
 class JsonParser:
     """Values that are JSON objects.
 
-    msgspec decodes straight to the fields that are asked for, and whole columns go to Arrow. Both are stricter than
-    what is right in some places, so a row that either refuses is read again by the exact reader, which decides.
+    A compiled scanner fills Arrow's columns; where there is none for the schema, msgspec decodes straight to the fields
+    that are asked for, and Arrow converts whole columns. Both are stricter than what is right in some places, so a row
+    that is refused is read again by the exact reader, which decides.
     """
 
     def __init__(self, wanted: ValueFormat) -> None:
         schema = _json_struct(wanted)
         self._spark_type = schema.spark_type
         self._arrow_type: Any = arrow_type(schema.spark_type)
-        self._fast = fast_decoder(schema.checked, self._arrow_type)
+        self._scan = json_scan(schema.checked, self._arrow_type)
+        self._fast = fast_decoder(schema.checked, self._arrow_type) if self._scan is None else None
         self._read = exact_reader(schema.checked)
 
     @property
@@ -103,8 +106,10 @@ class JsonParser:
         return self._spark_type
 
     def parse(self, values: Any) -> tuple[Any, Any]:
-        rows = Rows(values.to_pylist(), self._arrow_type)
-        if self._fast is not None:
+        rows = Rows(values, self._arrow_type)
+        if self._scan is not None and is_utf8(values):
+            rows.take(*self._scan.parse(values))
+        elif self._fast is not None:
             # msgspec does not look into strings of fields that nobody asked for; Arrow looks at all bytes at once.
             decode = self._fast.decode if is_utf8(values) else _of_utf8(self._fast.decode)
             rows.build_all(decode, self._fast.build)
@@ -127,7 +132,7 @@ class AvroParser:
         return self._spark_type
 
     def parse(self, values: Any) -> tuple[Any, Any]:
-        rows = Rows(values.to_pylist(), self._arrow_type)
+        rows = Rows(values, self._arrow_type)
         rows.build_all(self._decode, self._build)
         return rows.finished()
 
@@ -143,40 +148,47 @@ def _of_utf8(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 class Rows:
     """The rows of one column while they are parsed."""
 
-    def __init__(self, raws: list[bytes | None], arrow_type: Any) -> None:
-        self._raws = raws
+    def __init__(self, values: Any, arrow_type: Any) -> None:
+        self._values = values
         self._arrow_type = arrow_type
         self._built: list[tuple[Sequence[int], Any]] = []
         """Arrays that are part of the result, and the rows that their elements belong to."""
         self._refused: dict[int, str] | None = None
         """The rows that the last step refused, and why; None before the first step."""
 
+    def take(self, built: Any, rows: Sequence[int], refused: Sequence[int]) -> None:
+        """First step: an array of some rows that is already built. Other rows are refused, or null."""
+        self._refused = dict.fromkeys(refused, "")
+        if len(built):
+            self._built.append((rows, built))
+
     def build_all(self, decode: Callable[[Any], Any], build: Build) -> None:
         """First step: decode every row, and build one array of those that decode. Null must not decode."""
         refused: dict[int, str] = {}
         decoded: list[Any] = []
         append = decoded.append
-        for row, raw in enumerate(self._raws):
+        raws: list[bytes | None] = self._values.to_pylist()
+        for row, raw in enumerate(raws):
             try:
                 append(decode(raw))
             except Exception as error:
                 # A null is refused like any other row and taken out here: a look at each would cost the most.
                 if raw is not None:
                     refused[row] = reason_of(error)
-        rows: Sequence[int] = range(len(self._raws))
-        if len(decoded) < len(self._raws):
-            rows = [row for row, raw in enumerate(self._raws) if raw is not None and row not in refused]
+        rows: Sequence[int] = range(len(raws))
+        if len(decoded) < len(raws):
+            rows = [row for row, raw in enumerate(raws) if raw is not None and row not in refused]
         self._refused = refused
         self._build(rows, decoded, build)
 
     def read_each(self, read: Callable[[bytes], Any]) -> None:
         """Read the rows that are left one by one, to what Arrow takes for the type."""
-        left = range(len(self._raws)) if self._refused is None else sorted(self._refused)
+        left = range(len(self._values)) if self._refused is None else sorted(self._refused)
         self._refused = {}
         rows: list[int] = []
         values: list[Any] = []
         for row in left:
-            raw = self._raws[row]
+            raw = self._values[row].as_py()
             if raw is None:
                 continue
             try:
@@ -214,7 +226,7 @@ class Rows:
 
     def finished(self) -> tuple[Any, Any]:
         """The column, and the reasons for its nulls."""
-        count = len(self._raws)
+        count = len(self._values)
         if len(self._built) == 1 and len(self._built[0][0]) == count:
             return self._built[0][1], pyarrow.nulls(count, pyarrow.string())
         places: Any = numpy.full(count, -1, numpy.int64)

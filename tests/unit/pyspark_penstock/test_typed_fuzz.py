@@ -9,11 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from pyspark_penstock.column_options import ValueFormat
+from pyspark_penstock.spark_internals import arrow_type
 from pyspark_penstock.untyped import pyarrow
 from pyspark_penstock.values import value_parser
 from pyspark_penstock.values.gather import leaf
 from pyspark_penstock.values.json_exact import exact_reader
 from pyspark_penstock.values.json_fast import fast_decoder
+from pyspark_penstock.values.json_scan import JsonScan, can_scan
 from pyspark_penstock.values.misfit import REASON_CHARS_MAX
 from pyspark_penstock.values.parsers import JsonParser
 from pyspark_penstock.values.schema_text import json_struct
@@ -224,6 +226,56 @@ def agree(text: str, raw: bytes) -> None:
         return
     exact: Any = leaf(arrow)([exact_reader(schema.checked)(raw)])
     assert found.equals(exact), f"{found} is not {exact}"
+
+
+SCANNED = tuple(kind for kind in LEAVES if can_scan(json_struct(f"a {kind}").checked))
+
+
+@given(
+    some.sampled_from(SCANNED),
+    some.lists(some.sampled_from(ATOMS) | texts(1), max_size=4),
+    some.sampled_from(["{}", "array<{}>", "struct<a: {}>", "array<struct<a: {}, b: int>>", "{} NOT NULL"]),
+)
+@settings(max_examples=400, deadline=None)
+def test_a_scanned_leaf_means_the_same_as_in_the_exact_way(kind: str, found: list[str], shape: str) -> None:
+    shapes = {"array": "[{}]", "struct": '{{"a": {}}}', "array<struct": '[{{"a": {}}}, null, {{"b": 1}}]'}
+    wrapped = [shapes.get(shape.rpartition("<")[0], "{}").format(text) for text in found]
+    scanned_as_exact(
+        f"a {shape.format(kind)}", [f'{{"a": {text}}}'.encode("utf-8", "surrogatepass") for text in wrapped]
+    )
+
+
+@given(schemas().filter(lambda text: can_scan(json_struct(text).checked)), some.lists(some.none() | values, max_size=6))
+@settings(max_examples=300, deadline=None)
+@example("a array<string>, b int", [b'{"a": ["x", "y"], "b": "1"}', b'{"a": ["z"], "b": 2}', None, b"{}"])
+@example("a struct<b: array<int>>", [b'{"a": {"b": [1, 2]}, "a": {"b": [3]}}', b'{"a": {"b": [4]}}'])
+@example("a string", [b'{"a": "\\u00e9\\n\\ud83d\\ude00"}', b'{"a": "\\ud83d"}', b'{"a": "x"} ', b'{"a": "x"'])
+@example("a double", [b'{"a": -0}', b'{"a": -0.0}', b'{"a": 5e-324}', b'{"a": 0.1e-22}', b'{"a": 9007199254740993}'])
+@example("a bigint", [b'{"a": 9223372036854775807}', b'{"a": -9223372036854775808}', b'{"a": 9223372036854775808}'])
+@example("a decimal(6,2)", [b'{"a": 9999.995}', b'{"a": -0.005}', b'{"a": "1.5"}', b'{"a": "01.5"}', b'{"a": 1e0}'])
+def test_what_is_scanned_means_the_same_as_in_the_exact_way(schema: str, raws: list[bytes | None]) -> None:
+    scanned_as_exact(schema, raws)
+
+
+def scanned_as_exact(text: str, raws: list[bytes | None]) -> None:
+    """Whatever the scanner takes is what the exact reader reads; nulls are neither taken nor refused."""
+    raws = [raw for raw in raws if raw is None or is_text(raw)]
+    schema = json_struct(text)
+    arrow = arrow_type(schema.spark_type)
+    built, taken, refused = JsonScan(schema.checked, arrow).parse(pyarrow.array(raws, pyarrow.binary()))
+    built.validate(full=True)
+    read = exact_reader(schema.checked)
+    exact: Any = leaf(arrow)([read(raws[row]) for row in taken])
+    assert repr(built.to_pylist()) == repr(exact.to_pylist())
+    assert sorted([*taken, *refused]) == [row for row, raw in enumerate(raws) if raw is not None]
+
+
+def is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 # Avro

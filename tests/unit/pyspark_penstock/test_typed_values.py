@@ -227,7 +227,7 @@ def test_a_column_that_fails_for_no_known_reason_is_built_again_in_halves() -> N
             raise MemoryError("a seven")
         return pyarrow.array(values, pyarrow.int32())
 
-    rows = Rows([b"%d" % number for number in range(20)], pyarrow.int32())
+    rows = Rows(pyarrow.array([b"%d" % number for number in range(20)]), pyarrow.int32())
     rows.build_all(int, build)
     parsed, reasons = rows.finished()
     assert parsed.to_pylist() == [None if number == 7 else number for number in range(20)]
