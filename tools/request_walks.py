@@ -1,0 +1,274 @@
+"""Count what a reader passes who follows one request through the broker: source files, classes and functions.
+
+    python tools/request_walks.py [--files]
+
+A broker runs in this process, a client in a thread of it, and every Python call on the broker's loop between a request
+and its response is noted, but for metrics, wiring and the wire codec.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.broker.descriptors import divide, raise_limit
+from penstock.broker.process import arguments, settings
+from penstock.broker.wiring import Broker
+from penstock.client.connection import Connection
+from penstock.client.wire_calls import WireCalls
+from penstock.model import clock
+from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.observe.log import LogFormat, configure, logger
+from penstock.wire.api import (
+    add_partitions_to_txn,
+    consumer_group_heartbeat,
+    create_topics,
+    end_txn,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    join_group,
+    produce,
+)
+from penstock.wire.records import RecordBatchBuilder
+
+SOURCE = str(Path(clock.__file__).parents[1]) + "/"
+PORT = 19_733
+BESIDE = ("broker/", "client/", "observe/", "wire/")
+"""Beside every walk: wiring, this program's own client, metrics, and the codec, part of which is compiled."""
+
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
+
+SETTLE_S = 0.3
+"""Time for what follows a response: markers, watchers, timers."""
+
+
+class Walk:
+    """Everything that ran between two moments."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.classes: set[str] = set()
+        self.functions: set[str] = set()
+        self.recording = False
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self.recording or event != "call":
+            return
+        code = frame.f_code
+        if not code.co_filename.startswith(SOURCE):
+            return
+        file = code.co_filename.removeprefix(SOURCE)
+        if file.startswith(BESIDE):
+            return
+        self.files.add(file)
+        self.functions.add(f"{file}:{code.co_qualname}")
+        owner = code.co_qualname.split(".")[0]
+        if f"{owner}.{code.co_name}" == code.co_qualname:
+            self.classes.add(f"{file}:{owner}")
+
+    def taken(self) -> "Walk":
+        """What was noted since the last time."""
+        found = Walk()
+        found.files, self.files = self.files, set()
+        found.classes, self.classes = self.classes, set()
+        found.functions, self.functions = self.functions, set()
+        return found
+
+    def without(self, other: "Walk") -> "Walk":
+        rest = Walk()
+        rest.files = self.files - other.files
+        rest.classes = self.classes - other.classes
+        rest.functions = self.functions - other.functions
+        return rest
+
+    def joined(self, other: "Walk") -> "Walk":
+        both = Walk()
+        both.files = self.files | other.files
+        both.classes = self.classes | other.classes
+        both.functions = self.functions | other.functions
+        return both
+
+
+class Client:
+    """One connection, and what the broker did for each of its requests."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.calls = WireCalls(Connection(bootstrap=f"127.0.0.1:{PORT}"))
+        self.walk = walk
+
+    def ask(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
+        self.walk.taken()
+        self.walk.recording = True
+        answer = self.calls.ask("walk", ("127.0.0.1", PORT), api, version, request)
+        time.sleep(SETTLE_S)
+        self.walk.recording = False
+        return answer, self.walk.taken()
+
+    def ask_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
+        """Ask until the coordinator is loaded."""
+        while True:
+            answer, walk = self.ask(api, version, request)
+            if answer.error_code == 0:
+                return answer, walk
+
+
+def batch(producer_id: int = -1, epoch: int = -1) -> bytes:
+    builder = RecordBatchBuilder()
+    builder.add(int(time.time() * 1000), b"key", b"value")
+    if producer_id < 0:
+        return bytes(builder.build())
+    return bytes(
+        builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=0, attributes=TRANSACTIONAL_FLAG)
+    )
+
+
+def produce_request(records: bytes, transactional_id: str | None = None) -> Any:
+    partition = produce.PartitionProduceData(index=0, records=records)
+    topic = produce.TopicProduceData(name="orders", partition_data=[partition])
+    return produce.Request(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch_request(offset: int) -> Any:
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topic = fetch.FetchTopic(topic="orders", partitions=[partition])
+    return fetch.Request(max_wait_ms=5000, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+
+
+def heartbeat_request(group: str, member_epoch: int, **more: Any) -> Any:
+    return consumer_group_heartbeat.Request(group_id=group, member_id="m", member_epoch=member_epoch, **more)
+
+
+def walks(walk: Walk) -> dict[str, Walk]:
+    client = Client(walk)
+    topic = create_topics.CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
+    client.ask(create_topics, 5, create_topics.Request(topics=[topic], timeout_ms=10_000))
+    find = find_coordinator.Request(key="warm", key_type=0)
+    client.ask(find_coordinator, 3, find)
+    client.calls.coordinator("warm")
+    # The first request of each kind also opens files and loads coordinators, which is another walk.
+    each_request(client, "warm")
+    return each_request(client, "walked")
+
+
+def each_request(client: Client, name: str) -> dict[str, Walk]:
+    found: dict[str, Walk] = {}
+    produced, found["produce"] = client.ask(produce, 9, produce_request(batch()))
+    next_offset = produced.responses[0].partition_responses[0].base_offset + 1
+    found["long-poll fetch"] = long_poll(client, next_offset, found["produce"])
+    join = heartbeat_request(
+        name, 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["orders"], topic_partitions=[]
+    )
+    answer, found["KIP-848 heartbeat that joins"] = client.ask_until_served(consumer_group_heartbeat, 1, join)
+    _, found["KIP-848 heartbeat without news"] = client.ask(
+        consumer_group_heartbeat, 1, heartbeat_request(name, answer.member_epoch)
+    )
+    found["classic join"] = classic_join(client, f"{name}-classic")
+    found["EndTxn"] = end_of_transaction(client, name)
+    return found
+
+
+def long_poll(client: Client, offset: int, produced: Walk) -> Walk:
+    """A fetch that waits, and what a produce does for it that it does not do without."""
+    waiting, walk = Client(client.walk), client.walk
+    poll = threading.Thread(
+        target=lambda: waiting.calls.ask("walk", ("127.0.0.1", PORT), fetch, 12, fetch_request(offset))
+    )
+    walk.taken()
+    walk.recording = True
+    poll.start()
+    time.sleep(SETTLE_S)
+    walk.recording = False
+    parked = walk.taken()
+    _, both = client.ask(produce, 9, produce_request(batch()))
+    poll.join()
+    return parked.joined(both.without(produced))
+
+
+def classic_join(client: Client, group: str) -> Walk:
+    protocols = [join_group.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)]
+    wanted: dict[str, Any] = {"group_id": group, "protocol_type": "consumer", "protocols": protocols}
+    timeouts = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
+    answer, _ = client.ask(join_group, 5, join_group.Request(**wanted, **timeouts))
+    request = join_group.Request(**wanted, **timeouts, member_id=answer.member_id)
+    return client.ask(join_group, 5, request)[1]
+
+
+def end_of_transaction(client: Client, name: str) -> Walk:
+    init = init_producer_id.Request(
+        transactional_id=name, transaction_timeout_ms=10_000, producer_id=-1, producer_epoch=-1
+    )
+    answer, _ = client.ask_until_served(init_producer_id, 4, init)
+    producer_id, epoch = answer.producer_id, answer.producer_epoch
+    add = add_partitions_to_txn.Request(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(name="orders", partitions=[0])],
+    )
+    client.ask(add_partitions_to_txn, 3, add)
+    client.ask(produce, 9, produce_request(batch(producer_id, epoch), name))
+    end = end_txn.Request(transactional_id=name, committed=True, producer_id=producer_id, producer_epoch=epoch)
+    answer, walk = client.ask(end_txn, 3, end)
+    assert answer.error_code == 0, f"EndTxn: error {answer.error_code}"
+    return walk
+
+
+def table(found: dict[str, Walk]) -> Iterable[str]:
+    yield "| request | files | classes | functions |"
+    yield "|---|---|---|---|"
+    for name, walk in found.items():
+        yield f"| {name} | {len(walk.files)} | {len(walk.classes)} | {len(walk.functions)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--files", action="store_true", help="list the files and classes of each walk")
+    listed = parser.parse_args().files
+    configure(level="error", log_format=LogFormat.TEXT, stream=sys.stderr)
+    walk = Walk()
+    with tempfile.TemporaryDirectory() as data:
+        flags = [
+            "--listen",
+            f"127.0.0.1:{PORT}",
+            "--data",
+            data,
+        ]
+        for name in ("offsets.topic.num.partitions", "transaction.state.log.num.partitions"):
+            flags += ["--set", f"{name}=1"]
+        found = asyncio.run(walked(walk, settings(arguments(flags)), lambda: walks(walk)))
+    print("\n".join(table(found)))
+    if listed:
+        for name, each in found.items():
+            print(f"\n{name}:", *sorted(each.files), "", *sorted(each.classes), sep="\n  ")
+
+
+async def walked(walk: Walk, config: Any, act: Callable[[], dict[str, Walk]]) -> dict[str, Walk]:
+    """Serve until `act`, in a thread, is done."""
+    stop = asyncio.Event()
+    broker = Broker(
+        config,
+        clock=clock.SystemClock(),
+        chance=clock.SystemChance(),
+        log=logger("walks"),
+        descriptors=divide(raise_limit(), log_files_wanted=config.log_files_open_max),
+    )
+    serving = asyncio.create_task(broker.serve(stop))
+    await asyncio.sleep(1)
+    sys.setprofile(walk.note)
+    try:
+        return await asyncio.to_thread(act)
+    finally:
+        sys.setprofile(None)
+        stop.set()
+        await serving
+
+
+if __name__ == "__main__":
+    main()
