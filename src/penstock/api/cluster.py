@@ -12,9 +12,9 @@ from typing import Any
 from penstock.api.admin_log import AdminLog
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
-from penstock.cluster.live_config import LiveConfig
-from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.controller.topics import NewTopic
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidRequest,

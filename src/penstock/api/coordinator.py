@@ -16,8 +16,8 @@ from typing import Any
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.cluster.internal_topics import InternalTopics
-from penstock.cluster.live_config import LiveConfig
-from penstock.core.controller.records import BrokerEndpoint
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.records import BrokerEndpoint
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

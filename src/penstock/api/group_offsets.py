@@ -11,7 +11,6 @@ from typing import Any
 
 from penstock.api.group_asking import ask, when_committed
 from penstock.api.registry import Api, RequestContext
-from penstock.core.controller.image import MetadataImage
 from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
@@ -23,6 +22,7 @@ from penstock.core.group.commands import (
 )
 from penstock.core.group.shard import GroupShard
 from penstock.core.step import Reply
+from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidGroupId,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
 from penstock.core.controller.quotas import ENTITY_TYPES, IP, QuotaChange
-from penstock.core.controller.records import QuotaEntity
+from penstock.metadata.records import QuotaEntity
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
 from penstock.model.turns import Turns

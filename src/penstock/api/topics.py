@@ -9,9 +9,9 @@ from collections import Counter
 
 from penstock.api.registry import Api, RequestContext
 from penstock.cluster.controller import Controller
-from penstock.cluster.live_config import LiveConfig
 from penstock.config.describe import describe_topic
 from penstock.core.controller.topics import Growth, NewTopic
+from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId

@@ -15,7 +15,6 @@ from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.core.controller.image import MetadataImage
 from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.core.step import Reply
 from penstock.core.txn.commands import (
@@ -27,6 +26,7 @@ from penstock.core.txn.commands import (
 )
 from penstock.core.txn.old_clients import FENCED_FROM, told_to
 from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION
+from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,

@@ -8,16 +8,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
 from penstock.cluster.deletions import Deletions
 from penstock.cluster.internal_topics import InternalTopics
-from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.store import MetadataStore
 from penstock.config.broker import BrokerConfig
 from penstock.core.fetch_session import FetchSessions
 from penstock.core.quota import ClientQuotas
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Chance, Clock
 from penstock.model.ids import TopicId
 from penstock.model.turns import Turns

@@ -20,11 +20,11 @@ from pathlib import Path
 import penstock
 from penstock.broker.descriptors import divide, raise_limit
 from penstock.broker.wiring import Broker
-from penstock.cluster.embedded import StoreDamaged, StoreInUse
-from penstock.cluster.store import StoreUnavailable
 from penstock.config.broker import BrokerConfig
 from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
+from penstock.metadata.embedded import StoreDamaged, StoreInUse
+from penstock.metadata.store import StoreUnavailable
 from penstock.model.clock import SystemChance, SystemClock
 from penstock.observe.log import LEVELS, Levels, LogFormat, configure, logger
 from penstock.observe.log_queue import QueuedStream

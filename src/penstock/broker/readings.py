@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator
 
 import penstock
-from penstock.core.controller.image import MetadataImage
+from penstock.metadata.image import MetadataImage
 from penstock.model.ids import TopicPartition
 from penstock.net.listener import Listener
 from penstock.observe import catalog

@@ -19,14 +19,14 @@ from penstock.broker.apis import every_api
 from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
-from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, elect_controller, found, register
-from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
-from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import ImageDelta
-from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.quota import ClientQuotas
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
+from penstock.metadata.image import ImageDelta
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Chance, Clock
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits

@@ -65,9 +65,9 @@ async def _run(
     output: OutputFormat,
 ) -> None:
     from penstock.cluster.adoption import Adoption, AdoptionRefused, DataDirectories, read_image
-    from penstock.cluster.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
-    from penstock.cluster.store import StoreUnavailable
-    from penstock.core.controller.image import MetadataImage
+    from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
+    from penstock.metadata.image import MetadataImage
+    from penstock.metadata.store import StoreUnavailable
     from penstock.model.errors import BrokerError
     from penstock.storage.disk import RealDisk
 

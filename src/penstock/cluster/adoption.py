@@ -8,13 +8,13 @@ import contextlib
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.cluster.store import MetadataStore
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
-from penstock.core.controller.image import Change, MetadataImage
-from penstock.core.controller.operations import Create, Delete, Operation
-from penstock.core.controller.records import deletion_path, pack_topic, topic_path
 from penstock.core.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
+from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.operations import Create, Delete, Operation
+from penstock.metadata.records import deletion_path, pack_topic, topic_path
+from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Chance
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState

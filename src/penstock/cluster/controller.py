@@ -10,24 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from penstock.cluster.catalog import Catalog
-from penstock.cluster.store import BadVersion, MetadataStore, NodeExists, NoNode
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.configs import ConfigChange, plan_config_changes
-from penstock.core.controller.image import MetadataImage
-from penstock.core.controller.operations import Check, Create, Operation, Set
 from penstock.core.controller.plan import Plan
 from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
-from penstock.core.controller.records import (
-    CLUSTER,
-    CONTROLLER,
-    CONTROLLER_EPOCH,
-    DIRECTORIES,
-    PRODUCER_IDS,
-    BrokerState,
-    broker_path,
-    pack_broker,
-)
 from penstock.core.controller.topics import (
     Growth,
     NewTopic,
@@ -38,6 +24,20 @@ from penstock.core.controller.topics import (
     plan_growths,
     plan_new_epochs,
 )
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.operations import Check, Create, Operation, Set
+from penstock.metadata.records import (
+    CLUSTER,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DIRECTORIES,
+    PRODUCER_IDS,
+    BrokerState,
+    broker_path,
+    pack_broker,
+)
+from penstock.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode
 from penstock.model.clock import Chance
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController

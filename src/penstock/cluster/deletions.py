@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
-from penstock.cluster.store import BadVersion, MetadataStore, NoNode, StoreUnavailable
-from penstock.core.controller.image import ImageDelta, MetadataImage
-from penstock.core.controller.operations import Delete, Operation, Set
-from penstock.core.controller.records import Deletion, deletion_path, pack_deletion
+from penstock.metadata.image import ImageDelta, MetadataImage
+from penstock.metadata.operations import Delete, Operation, Set
+from penstock.metadata.records import Deletion, deletion_path, pack_deletion
+from penstock.metadata.store import BadVersion, MetadataStore, NoNode, StoreUnavailable
 from penstock.model.ids import TopicId
 from penstock.observe.log import Logger
 

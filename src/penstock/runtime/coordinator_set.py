@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import ImageDelta, MetadataImage
+from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import ImageDelta, MetadataImage
-from penstock.core.controller.records import NO_CONFIGS
 from penstock.core.group.shard import GroupShard
+from penstock.metadata.image import ImageDelta, MetadataImage
+from penstock.metadata.records import NO_CONFIGS
 from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
 from penstock.model.topic import GROUP_OFFSETS_TOPIC

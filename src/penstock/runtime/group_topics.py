@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.core.controller.image import ImageDelta, MetadataImage, TopicChange
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import TopicConfig
-from penstock.core.controller.image import ImageDelta, TopicChange
 from penstock.core.partition import Partition
 from penstock.core.producers import ProducerTable
+from penstock.metadata.image import ImageDelta, TopicChange
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (

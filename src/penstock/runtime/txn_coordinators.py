@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import MetadataImage
 from penstock.core.txn.commands import VerifyPartitions
 from penstock.core.txn.shard import TxnShard
+from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.generated_errors import TransactionAbortable
 from penstock.model.ids import TopicPartition

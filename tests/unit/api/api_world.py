@@ -14,13 +14,13 @@ from typing import Any
 from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
-from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller, elect_controller, found, register
-from penstock.cluster.embedded import EmbeddedStore
-from penstock.cluster.live_config import LiveConfig
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.records import BrokerEndpoint, BrokerState
 from penstock.core.quota import ClientQuotas
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.embedded import EmbeddedStore
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Clock, SystemChance, SystemClock
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory

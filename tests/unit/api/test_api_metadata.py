@@ -10,8 +10,9 @@ from api_world import World, in_world
 
 from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_UNSAID, TOPIC_OPERATIONS
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.operations import Create, Delete, Set
-from penstock.core.controller.records import (
+from penstock.core.controller.topics import NewTopic
+from penstock.metadata.operations import Create, Delete, Set
+from penstock.metadata.records import (
     BrokerEndpoint,
     BrokerState,
     broker_path,
@@ -19,7 +20,6 @@ from penstock.core.controller.records import (
     pack_topic,
     topic_path,
 )
-from penstock.core.controller.topics import NewTopic
 from penstock.model.generated_errors import (
     InvalidRequest,
     InvalidTopic,

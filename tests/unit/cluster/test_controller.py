@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import (
     CHANGES_AT_ONCE_MAX,
     PRODUCER_ID_BLOCK,
@@ -19,15 +18,17 @@ from penstock.cluster.controller import (
     found,
     register,
 )
-from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
-from penstock.cluster.live_config import LiveConfig
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
-from penstock.core.controller.image import ImageDelta
-from penstock.core.controller.operations import Delete, Set
 from penstock.core.controller.quotas import QuotaChange
-from penstock.core.controller.records import (
+from penstock.core.controller.topics import Growth, NewTopic
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
+from penstock.metadata.image import ImageDelta
+from penstock.metadata.live_config import LiveConfig
+from penstock.metadata.operations import Delete, Set
+from penstock.metadata.records import (
     BROKER_CONFIGS,
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -36,7 +37,6 @@ from penstock.core.controller.records import (
     BrokerState,
     pack,
 )
-from penstock.core.controller.topics import Growth, NewTopic
 from penstock.model.clock import SystemChance
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
 from penstock.model.topic import TopicState

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.unit.cluster.test_controller import BROKER, Cluster, run
 
 from penstock.cluster.deletions import Deletions
-from penstock.core.controller.operations import Create, Delete, Set
-from penstock.core.controller.records import DELETIONS, Deletion, deletion_path, pack_deletion
 from penstock.core.controller.topics import DELETIONS_MAX, NewTopic, forgotten_deletions
+from penstock.metadata.operations import Create, Delete, Set
+from penstock.metadata.records import DELETIONS, Deletion, deletion_path, pack_deletion
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
 from penstock.observe.log import logger

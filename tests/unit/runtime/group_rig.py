@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.unit.runtime.rig import HOME, Rig, Seeded, topic
 
-from penstock.core.controller.image import ImageDelta, MetadataImage, TopicChange
 from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
@@ -20,6 +19,7 @@ from penstock.core.group.commands import (
     SyncGroup,
 )
 from penstock.core.step import Reply
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.errors import BrokerError
 from penstock.model.topic import TopicState
 from penstock.runtime.coordinator import GroupCoordinator

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import ImageDelta, TopicChange
 from penstock.core.fetch_session import FetchSessions
+from penstock.metadata.image import ImageDelta, TopicChange
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState
 from penstock.model.turns import Turns

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.core.controller.records import BrokerState
+from penstock.metadata.records import BrokerState
 from penstock.model.generated_errors import InvalidReplicationFactor
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from penstock.core.controller.operations import Operation
+from penstock.metadata.operations import Operation
 from penstock.model.errors import BrokerError
 
 Outcome = TypeVar("Outcome")

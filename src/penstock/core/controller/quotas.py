@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.core.controller.image import MetadataImage
-from penstock.core.controller.operations import Create, Delete, Operation, Set
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import QuotaEntity, pack, quota_path
 from penstock.core.quota import is_valid_limit
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.operations import Create, Delete, Operation, Set
+from penstock.metadata.records import QuotaEntity, pack, quota_path
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
 

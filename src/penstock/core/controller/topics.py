@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
-from penstock.core.controller.image import MetadataImage, collision_key
-from penstock.core.controller.operations import Create, Delete, Operation, Set
 from penstock.core.controller.placement import place
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import (
+from penstock.metadata.image import MetadataImage, collision_key
+from penstock.metadata.operations import Create, Delete, Operation, Set
+from penstock.metadata.records import (
     Deletion,
     brokers_shared,
     deletion_path,

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
-from penstock.core.controller.image import Change, MetadataImage
-from penstock.core.controller.operations import Create, Delete, Set
 from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
-from penstock.core.controller.records import pack, pack_topic, quota_entity, quota_path, unpack_topic
+from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.operations import Create, Delete, Set
+from penstock.metadata.records import pack, pack_topic, quota_entity, quota_path, unpack_topic
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from penstock.model.ids import TopicId

@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.image import Change, MetadataImage
-from penstock.core.controller.operations import Create, Delete, Set
 from penstock.core.controller.placement import place
 from penstock.core.controller.plan import Plan
-from penstock.core.controller.records import BrokerState, deletion_path, pack_broker, topic_path, unpack_topic
 from penstock.core.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     Growth,
@@ -24,6 +21,9 @@ from penstock.core.controller.topics import (
     plan_growths,
     plan_new_epochs,
 )
+from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.operations import Create, Delete, Set
+from penstock.metadata.records import BrokerState, deletion_path, pack_broker, topic_path, unpack_topic
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidConfig,

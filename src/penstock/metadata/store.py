@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.controller.image import Change
-from penstock.core.controller.operations import Operation
+from penstock.metadata.image import Change
+from penstock.metadata.operations import Operation
 from penstock.model.generated_errors import KafkaStorageError
 
 NODE_BYTES_MAX = 16 * 1024 * 1024

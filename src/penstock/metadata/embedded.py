@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.cluster.store import (
+from penstock.metadata.image import Change
+from penstock.metadata.operations import ANY_VERSION, Check, Create, Delete, Operation, Set
+from penstock.metadata.store import (
     NODE_BYTES_MAX,
     BadVersion,
     Node,
@@ -24,8 +26,6 @@ from penstock.cluster.store import (
     StoreUnavailable,
     WatchCallback,
 )
-from penstock.core.controller.image import Change
-from penstock.core.controller.operations import ANY_VERSION, Check, Create, Delete, Operation, Set
 
 Result = TypeVar("Result")
 

@@ -11,10 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.embedded import EmbeddedStore
-from penstock.cluster.store import BadVersion, MetadataStore, NodeExists, NoNode, NotEmpty, StoreFault, StoreUnavailable
-from penstock.core.controller.image import Change
-from penstock.core.controller.operations import Check, Create, Delete, Operation, Set
+from penstock.metadata.embedded import EmbeddedStore
+from penstock.metadata.image import Change
+from penstock.metadata.operations import Check, Create, Delete, Operation, Set
+from penstock.metadata.store import (
+    BadVersion,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    StoreFault,
+    StoreUnavailable,
+)
 
 OpenStore = Callable[[Path], Awaitable[MetadataStore]]
 STORES: dict[str, OpenStore] = {"embedded": EmbeddedStore.open}

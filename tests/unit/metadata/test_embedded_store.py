@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
-from penstock.cluster.store import StoreUnavailable
-from penstock.core.controller.operations import Create, Set
+from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
+from penstock.metadata.operations import Create, Set
+from penstock.metadata.store import StoreUnavailable
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from penstock.cluster.embedded import EmbeddedStore
-from penstock.core.controller.operations import Create, Set
+from penstock.metadata.embedded import EmbeddedStore
+from penstock.metadata.operations import Create, Set
 
 async def main() -> None:
     store = await EmbeddedStore.open(Path(sys.argv[1]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core.controller.image import Change, MetadataImage
-from penstock.core.controller.records import BrokerState, broker_path, pack_broker, pack_topic, topic_path
+from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.records import BrokerState, broker_path, pack_broker, pack_topic, topic_path
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState
 

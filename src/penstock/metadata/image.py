@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.core.controller import records
-from penstock.core.controller.records import NO_CONFIGS, BrokerState, Deletion, QuotaEntity
+from penstock.metadata import records
+from penstock.metadata.records import NO_CONFIGS, BrokerState, Deletion, QuotaEntity
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from penstock.cluster.store import MetadataStore
-from penstock.core.controller.image import Change, ImageDelta, MetadataImage, TopicChange
+from penstock.metadata.image import Change, ImageDelta, MetadataImage, TopicChange
+from penstock.metadata.store import MetadataStore
 
 Listener = Callable[[ImageDelta], None]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.cluster.catalog import Catalog
 from penstock.config.broker import BROKER_KEYS, BrokerConfig
-from penstock.core.controller.image import ImageDelta, MetadataImage
-from penstock.core.controller.records import ALL_BROKERS
+from penstock.metadata.catalog import Catalog
+from penstock.metadata.image import ImageDelta, MetadataImage
+from penstock.metadata.records import ALL_BROKERS
 from penstock.model.generated_errors import InvalidConfig
 
 Listener = Callable[[BrokerConfig, BrokerConfig], None]
