@@ -13,12 +13,12 @@ from penstock.api.answer_errors import count_errors, count_errors_in
 from penstock.api.api_versions import ApiVersions
 from penstock.api.eager import begun
 from penstock.api.registry import BoundApi, Registry, RequestContext
-from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock
 from penstock.model.turns import Turns
 from penstock.net.connection import Connection
 from penstock.net.reply import CloseConnection, Frame, FrameLater, Outcome, Pending, PendingFrame
 from penstock.observe.counters import ThrottleCounters
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.frame import RequestHeader, decode_request_header
 from penstock.wire.primitives import Malformed, SlicingFlexibleWriter, SlicingWriter
 from penstock.wire.slices import SlicedMessage

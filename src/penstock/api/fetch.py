@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from penstock.api.registry import Api, RequestContext
 from penstock.core.fetch_session import NO_SESSION, FetchPartition
-from penstock.core.quota import ClientQuotas
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
@@ -26,6 +25,7 @@ from penstock.model.generated_errors import (
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
 from penstock.runtime.outcomes import Fetched
 from penstock.storage.slices import FileSlice

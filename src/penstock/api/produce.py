@@ -17,7 +17,6 @@ from typing import Any
 
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_vouching import PRODUCE_ADDS_FROM, TxnVouching
-from penstock.core.quota import ClientQuotas
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
@@ -32,6 +31,7 @@ from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.hosts import Hosts
 from penstock.runtime.outcomes import Appended
 from penstock.runtime.partition_host import PartitionHost, Vouch

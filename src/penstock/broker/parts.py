@@ -14,7 +14,6 @@ from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
 from penstock.core.fetch_session import FetchSessions
-from penstock.core.quota import ClientQuotas
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
@@ -23,6 +22,7 @@ from penstock.model.ids import TopicId
 from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import Levels, Logger
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.fetching import Fetches
 from penstock.runtime.group_commit import GroupCommit

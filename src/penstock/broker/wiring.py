@@ -21,7 +21,6 @@ from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.config.broker import BrokerConfig
-from penstock.core.quota import ClientQuotas
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta
@@ -39,6 +38,7 @@ from penstock.observe.log import Levels, Logger
 from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.group_lag import GroupLag
 from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk

@@ -13,13 +13,13 @@ from threading import Event
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.key import LONG_MAX
-from penstock.core.quota import ClientQuotas
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.compacting import Compacting
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.hosts import Hosts

@@ -16,7 +16,6 @@ from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.config.broker import BrokerConfig
-from penstock.core.quota import ClientQuotas
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
@@ -28,6 +27,7 @@ from penstock.net.reply import Pending
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.hosts import Hosts
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.runtime.rig import Rig, batch, topic
 
 from penstock.api.produce import Produce
-from penstock.core.quota import ClientQuotas
 from penstock.model.generated_errors import RequestTimedOut
 from penstock.net.reply import Pending
 from penstock.observe.counters import TopicTraffic
+from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.produce import ProduceRequest
 
 REQUESTS = 500

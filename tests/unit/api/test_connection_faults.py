@@ -25,7 +25,6 @@ from penstock.api import dispatch
 from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Api, Registry, RequestContext
-from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.model.clock import SystemClock
 from penstock.model.turns import Turns
 from penstock.net import connection as connection_module
@@ -35,6 +34,7 @@ from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.net.reply import Pending
 from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.wire.api import api_versions, sasl_handshake
 
 PATIENCE_S = 60.0

@@ -14,11 +14,11 @@ from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Registry
 from penstock.core.controller.topics import NewTopic
-from penstock.core.quota import QuotaEntity
 from penstock.model.clock import SystemClock
 from penstock.net.connection import Connection
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.quotas.client_quotas import QuotaEntity
 from penstock.runtime.intake import HEAVY_BYTES
 from penstock.wire import compression
 from penstock.wire.api import produce as produce_api

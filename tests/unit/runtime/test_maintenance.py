@@ -12,11 +12,11 @@ import pytest
 from fastcrc.crc32 import iscsi as crc32c
 from tests.unit.runtime.rig import NOW_MS, Rig, batch, everything, topic, values
 
-from penstock.core.quota import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
+from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.runtime.compacting import UNCLEANABLE_RETRY_MS
 from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
 from penstock.runtime.partition_host import PartitionHost

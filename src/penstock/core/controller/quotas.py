@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.core.controller.plan import Plan
-from penstock.core.quota import is_valid_limit
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import QuotaEntity, pack, quota_path
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
+from penstock.quotas.client_quotas import is_valid_limit
 
 USER = "user"
 CLIENT_ID = "client-id"

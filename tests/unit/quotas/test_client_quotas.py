@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.quota import (
+from penstock.quotas.client_quotas import (
     CLIENTS_MAX,
     DEFAULT,
     IDLE_MS_MAX,

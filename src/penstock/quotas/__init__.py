@@ -1,0 +1,1 @@
+"""Quotas of clients: rates over windows, and how long to throttle."""
