@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
+from penstock.controller.controller import Controller
 from penstock.model.generated_errors import (
     BrokerIdNotRegistered,
     DelegationTokenRequestNotAllowed,

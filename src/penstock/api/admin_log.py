@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.api.registry import Api, RequestContext
 from penstock.config.broker import BROKER_KEYS
-from penstock.core.controller.configs import ResourceType, Step
+from penstock.controller.configs import ResourceType, Step
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
 from penstock.observe.log import Logger

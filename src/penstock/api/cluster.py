@@ -11,8 +11,8 @@ from typing import Any
 
 from penstock.api.admin_log import AdminLog
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.controller import Controller
+from penstock.controller.topics import NewTopic
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.errors import BrokerError

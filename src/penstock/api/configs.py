@@ -11,9 +11,9 @@ from collections.abc import Container, Sequence
 
 from penstock.api.logger_levels import LoggerLevels
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
 from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_group, describe_topic
-from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step, node_id
+from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, node_id
+from penstock.controller.controller import Controller
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import ALL_BROKERS, NO_CONFIGS
 from penstock.model.errors import BrokerError

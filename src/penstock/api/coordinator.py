@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
-from penstock.cluster.internal_topics import InternalTopics
+from penstock.controller.controller import Controller
+from penstock.controller.internal_topics import InternalTopics
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint
 from penstock.model.errors import BrokerError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.core.controller.configs import ConfigChange, SettingStep, Step, check_steps, node_id
+from penstock.controller.configs import ConfigChange, SettingStep, Step, check_steps, node_id
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest
 from penstock.observe.log import LEVEL_NUMBERS, ROOT, Levels
 from penstock.wire.api.describe_configs import DescribeConfigsResourceResult

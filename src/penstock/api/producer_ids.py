@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.api.group_asking import ask
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.producer_ids import ProducerIds
+from penstock.controller.producer_ids import ProducerIds
 from penstock.core.step import Reply
 from penstock.core.txn.commands import InitProducer, ProducerInitialized
 from penstock.core.txn.old_clients import FENCED_FROM_INIT, told_to

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
-from penstock.core.controller.quotas import ENTITY_TYPES, IP, QuotaChange
+from penstock.controller.controller import Controller
+from penstock.controller.quotas import ENTITY_TYPES, IP, QuotaChange
 from penstock.metadata.records import QuotaEntity
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
 from penstock.config.describe import describe_topic
-from penstock.core.controller.topics import Growth, NewTopic
+from penstock.controller.controller import Controller
+from penstock.controller.topics import Growth, NewTopic
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition

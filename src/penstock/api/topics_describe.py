@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.api.cluster import TOPIC_OPERATIONS, Reach, name_fault
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
+from penstock.controller.controller import Controller
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition
 from penstock.model.topic import PartitionState, TopicState

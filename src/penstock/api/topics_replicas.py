@@ -7,8 +7,8 @@ a reassignment can only name the replica that is there.
 from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
-from penstock.cluster.controller import Controller
-from penstock.core.controller.topics import check_replicas
+from penstock.controller.controller import Controller
+from penstock.controller.topics import check_replicas
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ElectionNotNeeded,

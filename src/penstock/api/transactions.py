@@ -13,8 +13,8 @@ from typing import Any
 from penstock.api.group_asking import Gathering, ask
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
-from penstock.cluster.internal_topics import InternalTopics
-from penstock.cluster.producer_ids import ProducerIds
+from penstock.controller.internal_topics import InternalTopics
+from penstock.controller.producer_ids import ProducerIds
 from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.core.step import Reply
 from penstock.core.txn.commands import (

@@ -8,11 +8,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cluster.controller import Controller
-from penstock.cluster.deletions import Deletions
-from penstock.cluster.internal_topics import InternalTopics
-from penstock.cluster.producer_ids import ProducerIds
 from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller
+from penstock.controller.deletions import Deletions
+from penstock.controller.internal_topics import InternalTopics
+from penstock.controller.producer_ids import ProducerIds
 from penstock.core.fetch_session import FetchSessions
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig

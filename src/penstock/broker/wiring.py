@@ -19,8 +19,8 @@ from penstock.broker.apis import every_api
 from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
-from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller, elect_controller, found, register
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta

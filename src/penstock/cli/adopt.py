@@ -12,7 +12,7 @@ from penstock.cli.options import OutputFormat, OutputOption, assignments
 from penstock.cli.output import counted, show_done, show_rows
 
 if TYPE_CHECKING:
-    from penstock.cluster.adoption import Adoption, OrphanTopic
+    from penstock.controller.adoption import Adoption, OrphanTopic
     from penstock.model.topic import TopicState
 
 DATA = Path("penstock-data")
@@ -64,7 +64,7 @@ async def _run(
     replace: bool,
     output: OutputFormat,
 ) -> None:
-    from penstock.cluster.adoption import Adoption, AdoptionRefused, DataDirectories, read_image
+    from penstock.controller.adoption import Adoption, AdoptionRefused, DataDirectories, read_image
     from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
     from penstock.metadata.image import MetadataImage
     from penstock.metadata.store import StoreUnavailable
@@ -100,8 +100,8 @@ async def _run(
 
 
 async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState:
-    from penstock.cluster.adoption import AdoptionRefused, adopt
-    from penstock.cluster.controller import found
+    from penstock.controller.adoption import AdoptionRefused, adopt
+    from penstock.controller.controller import found
     from penstock.model.clock import SystemChance
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
-from penstock.cluster.controller import Controller, elect_controller, found, register
 from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller, elect_controller, found, register
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig

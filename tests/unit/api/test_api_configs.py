@@ -9,8 +9,8 @@ import pytest
 from api_world import World, in_world
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.configs import ResourceType, Step
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.configs import ResourceType, Step
+from penstock.controller.topics import NewTopic
 from penstock.metadata.image import ImageDelta
 from penstock.model.generated_errors import (
     InvalidConfig,

@@ -10,7 +10,7 @@ from api_world import World, in_world
 
 from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_UNSAID, TOPIC_OPERATIONS
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.topics import NewTopic
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import (
     BrokerEndpoint,

@@ -9,7 +9,7 @@ import pytest
 from api_world import NOW_MS, World, in_world
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.topics import NewTopic
 from penstock.model.generated_errors import (
     ElectionNotNeeded,
     InvalidPartitions,

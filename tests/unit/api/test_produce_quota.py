@@ -13,7 +13,7 @@ from api_world import World, connection_on, in_world
 from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Registry
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.topics import NewTopic
 from penstock.model.clock import SystemClock
 from penstock.net.connection import Connection
 from penstock.net.reply import PendingFrame

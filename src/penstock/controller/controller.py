@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.configs import ConfigChange, plan_config_changes
-from penstock.core.controller.plan import Plan
-from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
-from penstock.core.controller.topics import (
+from penstock.controller.configs import ConfigChange, plan_config_changes
+from penstock.controller.plan import Plan
+from penstock.controller.quotas import QuotaChange, plan_quota_changes
+from penstock.controller.topics import (
     Growth,
     NewTopic,
     check_total,

@@ -1,6 +1,6 @@
 """Handing out producer ids without a disk write for each."""
 
-from penstock.cluster.controller import Controller
+from penstock.controller.controller import Controller
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
-from penstock.core.controller.quotas import QuotaChange, plan_quota_changes
+from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
+from penstock.controller.quotas import QuotaChange, plan_quota_changes
 from penstock.metadata.image import Change, MetadataImage
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import pack, pack_topic, quota_entity, quota_path, unpack_topic

@@ -11,7 +11,7 @@ from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
-from penstock.core.controller.plan import Plan
+from penstock.controller.plan import Plan
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.cluster.controller import Controller
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.topics import NewTopic
+from penstock.controller.controller import Controller
+from penstock.controller.topics import NewTopic
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import TopicAlreadyExists
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
-from penstock.core.controller.placement import place
-from penstock.core.controller.plan import Plan
+from penstock.controller.placement import place
+from penstock.controller.plan import Plan
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.controller.placement import place
-from penstock.core.controller.plan import Plan
-from penstock.core.controller.topics import (
+from penstock.controller.placement import place
+from penstock.controller.plan import Plan
+from penstock.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     Growth,
     NewTopic,

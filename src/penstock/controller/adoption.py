@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
-from penstock.core.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
+from penstock.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
 from penstock.metadata.image import Change, MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation
 from penstock.metadata.records import deletion_path, pack_topic, topic_path

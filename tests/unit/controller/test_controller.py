@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.controller import (
+from penstock.config.broker import BrokerConfig
+from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step
+from penstock.controller.controller import (
     CHANGES_AT_ONCE_MAX,
     PRODUCER_ID_BLOCK,
     Controller,
@@ -18,11 +20,9 @@ from penstock.cluster.controller import (
     found,
     register,
 )
-from penstock.cluster.producer_ids import ProducerIds
-from penstock.config.broker import BrokerConfig
-from penstock.core.controller.configs import ConfigChange, ResourceType, SettingStep, Step
-from penstock.core.controller.quotas import QuotaChange
-from penstock.core.controller.topics import Growth, NewTopic
+from penstock.controller.producer_ids import ProducerIds
+from penstock.controller.quotas import QuotaChange
+from penstock.controller.topics import Growth, NewTopic
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from tests.unit.cluster.test_controller import BROKER, Cluster, run
+from tests.unit.controller.test_controller import BROKER, Cluster, run
 
-from penstock.cluster.deletions import Deletions
-from penstock.core.controller.topics import DELETIONS_MAX, NewTopic, forgotten_deletions
+from penstock.controller.deletions import Deletions
+from penstock.controller.topics import DELETIONS_MAX, NewTopic, forgotten_deletions
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import DELETIONS, Deletion, deletion_path, pack_deletion
 from penstock.model.ids import TopicId

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.core.controller.plan import Plan
+from penstock.controller.plan import Plan
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import QuotaEntity, pack, quota_path
