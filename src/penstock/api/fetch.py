@@ -12,7 +12,6 @@ from concurrent.futures import Executor
 from typing import Any, cast
 
 from penstock.api.registry import Api, RequestContext
-from penstock.core.fetch_session import NO_SESSION, FetchPartition
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
@@ -25,9 +24,10 @@ from penstock.model.generated_errors import (
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
+from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, Told
+from penstock.partition.fetch_session import NO_SESSION, FetchPartition
+from penstock.partition.results import Fetched
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.fetching import Fetches, FetchJob, FetchLimits, Told
-from penstock.runtime.outcomes import Fetched
 from penstock.storage.slices import FileSlice
 from penstock.wire.fetch import (
     PARTITIONS_PER_SLICE,

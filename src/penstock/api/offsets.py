@@ -21,8 +21,8 @@ from penstock.model.generated_errors import (
     UnsupportedVersion,
 )
 from penstock.model.turns import Turns
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.storage.view import LogChanged, LogView, TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch

@@ -27,15 +27,15 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
 )
 from penstock.model.ids import TopicPartition
+from penstock.model.timers import Timers
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
+from penstock.partition.replica import PartitionHost, Vouch
+from penstock.partition.replicas import Hosts
+from penstock.partition.results import Appended
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.outcomes import Appended
-from penstock.runtime.partition_host import PartitionHost, Vouch
-from penstock.runtime.timers import Timers
 from penstock.wire.produce import (
     ProducedPartition,
     ProducedTopic,

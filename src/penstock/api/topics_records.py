@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
-from penstock.core.producers import ProducerSnapshot
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidTopic, PolicyViolation
+from penstock.model.producers import ProducerSnapshot
 from penstock.model.topic import check_topic_name
 from penstock.model.turns import Turns
-from penstock.runtime.hosts import Hosts
+from penstock.partition.replicas import Hosts
 from penstock.wire.api import delete_records as gone
 from penstock.wire.api import describe_producers as gen
 from penstock.wire.slices import each

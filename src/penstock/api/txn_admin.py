@@ -17,9 +17,9 @@ from penstock.core.txn.state import STATE_BY_LABEL, Transaction, TxnState
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
 from penstock.model.ids import TopicPartition
+from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
-from penstock.runtime.timers import Timer, Timers
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_journal import by_topic

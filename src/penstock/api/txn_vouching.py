@@ -26,7 +26,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
 )
 from penstock.model.ids import TopicPartition
-from penstock.runtime.partition_host import Vouch
+from penstock.partition.replica import Vouch
 from penstock.runtime.txn_coordinators import TxnCoordinators
 
 PRODUCE_ABORTABLE_FROM = 11

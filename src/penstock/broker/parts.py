@@ -13,27 +13,27 @@ from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
-from penstock.core.fetch_session import FetchSessions
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Chance, Clock
 from penstock.model.ids import TopicId
+from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import Levels, Logger
+from penstock.partition.fetch import Fetches
+from penstock.partition.fetch_session import FetchSessions
+from penstock.partition.replicas import Hosts
+from penstock.partition.watcher_notification import Wakes
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.coordinators import GroupCoordinators
-from penstock.runtime.fetching import Fetches
-from penstock.runtime.group_commit import GroupCommit
-from penstock.runtime.hosts import Hosts
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.moving import Moving
-from penstock.runtime.timers import Timers
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_markers import MarkerLog
-from penstock.runtime.wakes import Wakes
 from penstock.storage.directories import LogDirectory
+from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
 
 

@@ -12,8 +12,8 @@ from penstock.net.listener import Listener
 from penstock.observe import catalog
 from penstock.observe.metric import Sample
 from penstock.observe.partitions import BrokerView, PartitionView, TopicView
-from penstock.runtime.fetching import Fetches
-from penstock.runtime.hosts import Hosts
+from penstock.partition.fetch import Fetches
+from penstock.partition.replicas import Hosts
 from penstock.storage.store import LogStore
 from penstock.wire.build import compiled_modules
 

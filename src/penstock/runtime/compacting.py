@@ -10,8 +10,8 @@ from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.runtime.unhurried import OffLoop, Stopped, Unhurried
 from penstock.storage.compaction import Compaction, plan
 from penstock.storage.key_map import keys_max_of

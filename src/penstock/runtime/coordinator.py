@@ -16,11 +16,11 @@ from penstock.core.group.shard import GroupShard
 from penstock.core.step import Event, JobDone, Step, Ticket
 from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.generated_errors import RecordListTooLarge
+from penstock.model.timers import Timers
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
 from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
 from penstock.runtime.group_journal import encode_event
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timers
 from penstock.wire.records import RecordBatchBuilder
 
 OFFSET_RECORD_BYTES_MIN = 40

@@ -16,14 +16,14 @@ from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.timers import Timers
 from penstock.model.topic import TopicState
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.runtime.coordinator_load import BatchReader, SkippedBatches, load
 from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timers
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogChanged
 from penstock.storage.walk import BadBatch

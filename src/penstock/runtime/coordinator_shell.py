@@ -29,10 +29,10 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from penstock.model.timers import Timer, Timers
 from penstock.observe.log import Logger
-from penstock.runtime.outcomes import Appended
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timer, Timers
+from penstock.partition.replica import PartitionHost
+from penstock.partition.results import Appended
 from penstock.storage.view import LogView
 from penstock.wire.records import RecordBatchBuilder
 

@@ -10,16 +10,16 @@ from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.records import NO_CONFIGS
 from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
+from penstock.model.timers import Timers
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.runtime.coordinator import GroupCoordinator
 from penstock.runtime.coordinator_set import CoordinatorSet
 from penstock.runtime.group_journal import EventReader
 from penstock.runtime.group_topics import ImageTopics, changed_topics
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timers
 from penstock.storage.store import LogStore
 
 

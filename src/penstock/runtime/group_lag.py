@@ -6,8 +6,8 @@ from itertools import islice, starmap
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
+from penstock.partition.replicas import Hosts
 from penstock.runtime.coordinators import GroupCoordinators
-from penstock.runtime.hosts import Hosts
 from penstock.storage.store import LogStore
 
 OFFSETS_TOLD_MAX = 20_000

@@ -19,13 +19,13 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.compacting import Compacting
-from penstock.runtime.group_commit import GroupCommit
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
 from penstock.runtime.unhurried import Result, Stopped, Unhurried
 from penstock.storage import producer_snapshot
+from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX
 from penstock.storage.retention import may_be_due, retain

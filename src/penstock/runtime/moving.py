@@ -11,8 +11,8 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
 from penstock.model.ids import TopicPartition
 from penstock.observe.log import Logger
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.runtime.unhurried import Stopped, Unhurried
 from penstock.storage.directories import LogDirectory
 from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch

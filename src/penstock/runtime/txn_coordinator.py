@@ -21,10 +21,10 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TopicPartition
+from penstock.model.timers import Timers
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
 from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Sink
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timers
 from penstock.runtime.txn_journal import encode_event
 from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
 

@@ -10,13 +10,13 @@ from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.generated_errors import TransactionAbortable
 from penstock.model.ids import TopicPartition
+from penstock.model.timers import Timers
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
 from penstock.runtime.coordinator_set import CoordinatorSet
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.partition_host import PartitionHost
-from penstock.runtime.timers import Timers
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_journal import TxnReader
 from penstock.runtime.txn_markers import MarkerLog

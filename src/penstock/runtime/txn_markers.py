@@ -11,9 +11,9 @@ from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.partition.replicas import Hosts
+from penstock.partition.results import Appended
 from penstock.runtime.coordinators import GroupCoordinators
-from penstock.runtime.hosts import Hosts
-from penstock.runtime.outcomes import Appended
 from penstock.wire.records import build_marker
 
 MARKERS_PER_TURN_MAX = 100

@@ -16,8 +16,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage import txn_index
 from penstock.storage.cleaned_txns import CleanedTxns
 from penstock.storage.head import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX

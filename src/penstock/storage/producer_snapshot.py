@@ -1,6 +1,6 @@
 """Producers as of an offset, so that replay after a start can begin there: Kafka's `.snapshot` files.
 
-The state itself is `core.producers.ProducerTable`'s; this is how it is kept on disk.
+The state itself is `partition.producers.ProducerTable`'s; this is how it is kept on disk.
 """
 
 import struct
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from penstock.core.producers import ProducerSnapshot
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import SNAPSHOT, offset_name, parse_offset_name
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sized
 from functools import partial
 from typing import NoReturn, Protocol
 
-from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Chance, Clock
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage import completeness, partition_metadata, producer_snapshot, recovery
 from penstock.storage.completeness import Contents
 from penstock.storage.directories import FILE_ERRORS, LogDirectory, said

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from penstock.core.producers import CompletedTxn
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.producers import CompletedTxn
 from penstock.storage.disk import Disk
 from penstock.storage.names import TXN_INDEX, offset_name, parse_offset_name
 

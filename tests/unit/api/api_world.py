@@ -27,8 +27,8 @@ from penstock.net.reply import Pending
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
+from penstock.partition.replicas import Hosts
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.hosts import Hosts
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
 from penstock.wire.api.table import TABLE

@@ -6,7 +6,7 @@ import struct
 from typing import cast
 
 import pytest
-from tests.unit.runtime.rig import NOW_MS, Rig, batch, topic
+from tests.unit.partition.rig import NOW_MS, Rig, batch, topic
 
 from penstock.api.offsets import SEARCHES_MAX, Offsets, searched
 from penstock.api.registry import RequestContext

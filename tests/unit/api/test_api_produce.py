@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.runtime.rig import Rig, batch, topic
+from tests.unit.partition.rig import Rig, batch, topic
 
 from penstock.api.produce import Produce
 from penstock.model.generated_errors import RequestTimedOut

@@ -18,8 +18,8 @@ from penstock.model.clock import SystemClock
 from penstock.net.connection import Connection
 from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.partition.validation import HEAVY_BYTES
 from penstock.quotas.client_quotas import QuotaEntity
-from penstock.runtime.intake import HEAVY_BYTES
 from penstock.wire import compression
 from penstock.wire.api import produce as produce_api
 from penstock.wire.frame import encode_request_header

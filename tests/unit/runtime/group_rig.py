@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from tests.unit.runtime.rig import HOME, Rig, Seeded, topic
+from tests.unit.partition.rig import HOME, Rig, Seeded, topic
 
 from penstock.core.group.commands import (
     CommitEntry,

@@ -5,6 +5,7 @@ import errno
 from dataclasses import replace
 
 import pytest
+from tests.unit.partition.rig import Rig, everything, topic
 from tests.unit.runtime.group_rig import (
     OFFSETS,
     SESSION_MS,
@@ -17,7 +18,6 @@ from tests.unit.runtime.group_rig import (
     took,
     with_groups,
 )
-from tests.unit.runtime.rig import Rig, everything, topic
 
 from penstock.api.group_asking import when_committed
 from penstock.core.group.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply

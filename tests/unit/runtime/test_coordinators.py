@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
+from tests.unit.partition.rig import HOME, batch, topic
 from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
-from tests.unit.runtime.rig import HOME, batch, topic
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.group.commands import HeartbeatReply

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
-from tests.unit.runtime.rig import NOW_MS, Rig, batch, everything, topic, values
+from tests.unit.partition.rig import NOW_MS, Rig, batch, everything, topic, values
 
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
+from penstock.partition.replica import PartitionHost
 from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.runtime.compacting import UNCLEANABLE_RETRY_MS
 from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
-from penstock.runtime.partition_host import PartitionHost
 from penstock.storage.compaction import plan
 from penstock.storage.log import Log
 from penstock.storage.names import GAPS

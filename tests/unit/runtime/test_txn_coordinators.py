@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.partition.rig import HOME, NOW_MS, topic
 from tests.unit.runtime.group_rig import TURNS_MAX, Groups, offsets_topic
-from tests.unit.runtime.rig import HOME, NOW_MS, topic
 
 from penstock.api.txn_admin import MarkerWriting
 from penstock.core.group.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
 from tests.unit.runtime.group_rig import OFFSETS, Groups
-from tests.unit.runtime.rig import NOW_MS, Seeded, batch, topic
 
 from penstock.api.txn_vouching import TxnVouching
 from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
@@ -42,7 +42,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
 )
 from penstock.model.ids import TopicPartition
-from penstock.runtime.partition_host import PartitionHost
+from penstock.partition.replica import PartitionHost
 from penstock.runtime.txn_coordinators import TxnCoordinators
 from penstock.runtime.txn_markers import MarkerLog
 from penstock.testing.mem_disk import MemDisk

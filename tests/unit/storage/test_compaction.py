@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.storage.logs import FOREVER, ManualClock, Seeded, Settings, batch_of, log_on, put, read_all
 
-from penstock.core.producers import ProducerSnapshot
 from penstock.model.batch import DELETE_HORIZON_FLAG
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage import compaction, txn_index
 from penstock.storage.compaction import Compaction
 from penstock.storage.key_map import KeyMap, keys_max_of

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from tests.unit.storage.logs import Settings, batch_of, log_on, put
 
-from penstock.core.producers import ProducerSnapshot
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage import compaction, txn_index
 from penstock.storage.disk import RealDisk
 from penstock.storage.trash import Trash

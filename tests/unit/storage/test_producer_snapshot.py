@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.storage.logs import PATH, Settings, batch_of, log_on, put
 
-from penstock.core.producers import ProducerSnapshot
+from penstock.model.producers import ProducerSnapshot
 from penstock.storage import producer_snapshot
 from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import SnapshotDamaged, decode, encode

@@ -8,11 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, log_on, put
 
-from penstock.core.producers import ProducerTable
 from penstock.model.batch import BatchHeader
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import logger
+from penstock.partition.producers import ProducerTable
 from penstock.storage import producer_snapshot
 from penstock.storage.log import Log
 from penstock.storage.store import LogStore

@@ -1,0 +1,1 @@
+"""One partition on this broker: its rules, its replica, validation of batches, producers, waiters and fetch."""

@@ -1,0 +1,351 @@
+"""What a partition remembers of its producers, so that a retry is never written twice and a zombie never at all.
+
+Per producer: its epoch, its last five batches and the first offset of its open transaction. A batch is in one of four
+relations to that memory: next in sequence (append it), one of the five (answer as before), out of sequence, or fenced.
+
+The table is a function of the log: `record` and `record_marker` also replay it, and a snapshot is only a shorter way.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from penstock.model.generated_errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from penstock.model.producers import CompletedTxn, ProducerSnapshot
+
+BATCHES_KEPT = 5
+"""As many as a producer may have in flight; a retry older than that cannot be recognised."""
+
+SEQUENCE_MAX = 2**31 - 1
+PRODUCERS_MAX = 100_000
+"""Producers one partition remembers; beyond it the tenth that has been silent longest is forgotten."""
+
+RELOAD_GRACE_MS = 15 * 60 * 1000
+"""A producer found in the log at start is kept this long whatever its timestamps say: it may be about to retry."""
+
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already: the answer it got then is the answer it gets now."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+BatchSeen = tuple[int, int, int, int]
+"""One of the last five batches: last sequence, last offset, offset delta, timestamp. Plain: one is made per append."""
+
+
+class ProducerEntry:
+    """What is known of one producer."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "generation", "seen_ms", "timestamp", "txn_first_offset")
+
+    def __init__(self, epoch: int, generation: int = 0) -> None:
+        self.epoch = epoch
+        self.generation = generation
+        """Of the table when this was made: an older one than the table's has been frozen and does not change."""
+        self.batches: list[BatchSeen] = []
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.txn_first_offset = NO_OFFSET
+        self.seen_ms = -1
+
+    def copy(self, generation: int) -> "ProducerEntry":
+        same = ProducerEntry(self.epoch, generation)
+        same.batches = self.batches.copy()
+        same.timestamp = self.timestamp
+        same.coordinator_epoch = self.coordinator_epoch
+        same.txn_first_offset = self.txn_first_offset
+        same.seen_ms = self.seen_ms
+        return same
+
+    def snapshot(self, producer_id: int) -> ProducerSnapshot:
+        last = self.batches[-1] if self.batches else None
+        return ProducerSnapshot(
+            producer_id=producer_id,
+            epoch=self.epoch,
+            last_sequence=last[0] if last else NO_SEQUENCE,
+            last_offset=last[1] if last else NO_OFFSET,
+            offset_delta=last[2] if last else 0,
+            timestamp=self.timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            txn_first_offset=self.txn_first_offset,
+        )
+
+
+class FrozenProducers:
+    """The producers of one partition at one moment, as a snapshot file holds them."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: list[tuple[int, ProducerEntry]]) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerSnapshot]:
+        return (entry.snapshot(producer_id) for producer_id, entry in self._entries)
+
+
+class ProducerTable:
+    """The producers of one partition."""
+
+    __slots__ = ("_committed_to", "_decided", "_entries", "_generation", "_open", "first_unstable")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._generation = 0
+        """How often the table was frozen."""
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction -> producer id, in order of offset."""
+        self._decided: list[tuple[int, int]] = []
+        """Heap of first offset and marker's offset, of transactions whose marker the high watermark has to pass.
+
+        One that it has passed leaves when it comes to the top, so that none is looked for."""
+        self._committed_to = 0
+        """The high watermark, as `advance` was last given it."""
+        self.first_unstable: int | None = None
+        """Where the oldest transaction begins that readers of committed data must not pass."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
+        return iter(self._entries.items())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def check(
+        self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, transactional: bool
+    ) -> Duplicate | None:
+        """None when the batch may be appended next; raises when it never may.
+
+        A producer nobody remembers may start anywhere: its past may have been deleted, which is not its fault.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            if epoch < NO_EPOCH:
+                raise InvalidProducerEpoch(f"Epoch of producer {producer_id} is {epoch}, which no coordinator gives")
+            return None
+        if epoch == entry.epoch:
+            batches = entry.batches
+            last = batches[-1][0] if batches else NO_SEQUENCE
+            if base_sequence != last + 1 and (base_sequence != 0 or last != SEQUENCE_MAX):
+                duplicate = self._duplicate(batches, base_sequence, last_offset_delta)
+                if duplicate is not None:
+                    return duplicate
+                if epoch != NO_EPOCH:
+                    raise OutOfOrderSequenceNumber(
+                        f"Out of order sequence number for producer {producer_id}: {base_sequence} "
+                        f"(incoming seq. number), {last} (current end sequence number)"
+                    )
+        elif epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+        elif base_sequence != 0 and entry.epoch != NO_EPOCH:
+            raise OutOfOrderSequenceNumber(
+                f"Invalid sequence number for new epoch of producer {producer_id}: {epoch} (request epoch), "
+                f"{base_sequence} (seq. number), {entry.epoch} (current producer epoch)"
+            )
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise InvalidTxnState(f"Expected transactional write from producer {producer_id}")
+        return None
+
+    @staticmethod
+    def _duplicate(batches: list[BatchSeen], base_sequence: int, last_offset_delta: int) -> Duplicate | None:
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
+        for sequence, last_offset, offset_delta, timestamp in batches:
+            if sequence == last_sequence and offset_delta == last_offset_delta:
+                return Duplicate(last_offset - offset_delta, last_offset, timestamp)
+        return None
+
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        transactional: bool,
+        base_offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> None:
+        """Remember a batch that is in the log now, whoever judged it. `timestamp` is the batch's own greatest one."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._admit(producer_id, epoch)
+        else:
+            if entry.generation != self._generation:
+                entry = self._entries[producer_id] = entry.copy(self._generation)
+            if entry.epoch != epoch:
+                entry.epoch = epoch
+                entry.batches.clear()
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX if base_sequence >= 0 else NO_SEQUENCE
+        batches.append((last_sequence, base_offset + last_offset_delta, last_offset_delta, timestamp))
+        entry.timestamp = timestamp
+        entry.seen_ms = now_ms
+        if transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = base_offset
+            self._open[base_offset] = producer_id
+            self._find_first_unstable()
+
+    def _admit(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entries = self._entries
+        if len(entries) >= PRODUCERS_MAX:
+            silent = sorted((e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0)
+            for _, id_ in silent[: PRODUCERS_MAX // 10]:
+                del entries[id_]
+        entry = entries[producer_id] = ProducerEntry(epoch, self._generation)
+        return entry
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction that this producer began at this epoch is open here."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Refuse a coordinator's write for a producer that has been replaced; it has no sequence to check."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps: bool = False) -> None:
+        """Refuse the marker of a coordinator, or for a producer epoch, that has been replaced.
+
+        `bumps` is a marker of transaction version 2: its epoch is one more than that of the records, so one that has
+        the epoch of an open transaction is a late one of the transaction before.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch or (bumps and epoch == entry.epoch and entry.txn_first_offset >= 0):
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"Invalid coordinator epoch for producerId {producer_id}: {coordinator_epoch} (zombie), "
+                f"{entry.coordinator_epoch} (current)"
+            )
+
+    def record_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        aborted: bool,
+        timestamp: int,
+        now_ms: int,
+    ) -> CompletedTxn | None:
+        """End the producer's open transaction with the marker at `offset`; None when it had written nothing here.
+
+        What it wrote stays unstable until the high watermark has passed the marker (`advance`).
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._admit(producer_id, epoch)
+        else:
+            if entry.generation != self._generation:
+                entry = self._entries[producer_id] = entry.copy(self._generation)
+            if entry.epoch != epoch:
+                entry.epoch = epoch
+                entry.batches.clear()
+        entry.coordinator_epoch = coordinator_epoch
+        entry.timestamp = timestamp
+        entry.seen_ms = now_ms
+        first = entry.txn_first_offset
+        if first < 0:
+            return None
+        entry.txn_first_offset = NO_OFFSET
+        del self._open[first]
+        if offset >= self._committed_to:
+            heappush(self._decided, (first, offset))
+        last_stable = next(iter(self._open), offset + 1)
+        self._find_first_unstable()
+        return CompletedTxn(producer_id, first, offset, aborted, last_stable)
+
+    def advance(self, high_watermark: int) -> None:
+        """Transactions whose markers are below the high watermark stop holding readers back."""
+        if high_watermark > self._committed_to:
+            self._committed_to = high_watermark
+            if self._decided:
+                self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        """Open transactions begin in order of offset, so the first key is the least; decided ones end in any order."""
+        first = next(iter(self._open), None)
+        decided = self._decided
+        while decided and decided[0][1] < self._committed_to:
+            heappop(decided)
+        if decided and (first is None or decided[0][0] < first):
+            first = decided[0][0]
+        self.first_unstable = first
+
+    def expire(self, now_ms: int, idle_ms_max: int) -> int:
+        """Forget producers silent for `idle_ms_max`, unless a transaction of theirs is open; how many they were."""
+        entries = self._entries
+        horizon = now_ms - idle_ms_max
+        gone = [id_ for id_, entry in entries.items() if entry.seen_ms <= horizon and entry.txn_first_offset < 0]
+        for id_ in gone:
+            del entries[id_]
+        return len(gone)
+
+    def freeze(self) -> "FrozenProducers":
+        """The table as it is now, to be read later or in another thread: what changes from now on is a copy."""
+        self._generation += 1
+        return FrozenProducers(list(self._entries.items()))
+
+    def snapshot(self) -> list[ProducerSnapshot]:
+        """The table as a snapshot file holds it: of the five batches, the last one."""
+        return [entry.snapshot(producer_id) for producer_id, entry in self._entries.items()]
+
+    def load(self, entries: Iterable[ProducerSnapshot], now_ms: int, idle_ms_max: int) -> None:
+        """Start over from a snapshot; the log behind it is to be replayed next."""
+        self.clear()
+        for saved in entries:
+            entry = ProducerEntry(saved.epoch, self._generation)
+            if saved.last_offset >= 0:
+                entry.batches.append((saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp))
+            entry.timestamp = saved.timestamp
+            entry.coordinator_epoch = saved.coordinator_epoch
+            entry.txn_first_offset = saved.txn_first_offset if saved.txn_first_offset >= 0 else NO_OFFSET
+            entry.seen_ms = seen_at_load(saved.timestamp, now_ms, idle_ms_max)
+            self._entries[saved.producer_id] = entry
+        opened = [(entry.txn_first_offset, id_) for id_, entry in self._entries.items() if entry.txn_first_offset >= 0]
+        self._open.update(sorted(opened))
+        self._find_first_unstable()
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._open.clear()
+        self._decided.clear()
+        self._committed_to = 0
+        self.first_unstable = None
+
+
+def seen_at_load(timestamp: int, now_ms: int, idle_ms_max: int) -> int:
+    """When a producer known only from the log was last heard of.
+
+    Its batches' timestamps say, but they are the client's: one that writes history must not be forgotten between a
+    crash and its retry.
+    """
+    return max(min(timestamp, now_ms), now_ms - idle_ms_max + min(idle_ms_max, RELOAD_GRACE_MS))

@@ -1,0 +1,503 @@
+"""The partitions this broker holds, kept in step with the metadata.
+
+A partition costs next to nothing until somebody asks for it: its log is opened, its producers are read and its host is
+made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import TopicConfig
+from penstock.metadata.image import ImageDelta, TopicChange
+from penstock.model.clock import Clock
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.topic import PartitionState, TopicState
+from penstock.observe.log import Logger
+from penstock.partition.producer_replay import Replayed, replay_producers
+from penstock.partition.producers import ProducerTable
+from penstock.partition.replica import PartitionHost
+from penstock.partition.state import Partition
+from penstock.partition.validation import IntakeRules
+from penstock.partition.watcher_notification import Wakes
+from penstock.storage.directories import LogDirectory
+from penstock.storage.flush import FlushJob, run_flush
+from penstock.storage.group_commit import GroupCommit
+from penstock.storage.log import Log
+from penstock.storage.store import LogStore
+from penstock.storage.view import LogView
+from penstock.storage.walk import BadBatch
+from penstock.wire.decompression_budget import DecompressionBudget
+
+Settings = tuple[TopicConfig, IntakeRules]
+
+
+class Hosts:
+    """Finds the host of a partition, or says why there is none."""
+
+    __slots__ = (
+        "_broker_id",
+        "_clock",
+        "_config",
+        "_deleted_names",
+        "_flushes",
+        "_is_deleted",
+        "_live",
+        "_log",
+        "_names",
+        "_replayed",
+        "_settings",
+        "_store",
+        "_threads",
+        "_topics",
+        "_wakes",
+        "decompression",
+    )
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        config: BrokerConfig,
+        store: LogStore,
+        clock: Clock,
+        wakes: Wakes,
+        flushes: GroupCommit,
+        threads: Executor,
+        log: Logger,
+        is_deleted: Callable[[TopicId], bool] = lambda _: False,
+        deleted_names: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`is_deleted` says whether a client asked for the deletion of a topic id: only then may its logs go.
+
+        `deleted_names` gives the names of topics of which logs may still be on the disk.
+        """
+        self._is_deleted = is_deleted
+        self._deleted_names = deleted_names
+        self._broker_id = broker_id
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._wakes = wakes
+        self._flushes = flushes
+        self._threads = threads
+        self.decompression = DecompressionBudget(config.decompression_max_bytes)
+        """What all requests may hold of decompressed records at once."""
+        self._log = log
+        self._live: dict[str, dict[int, PartitionHost]] = {}
+        self._topics: dict[str, TopicState] = {}
+        self._names: dict[bytes, str] = {}
+        self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
+        """Topics with the same overrides share one object: ten thousand partitions need a handful."""
+        self._replayed: dict[TopicPartition, Replayed] = {}
+        """Producers read ahead at start, until their hosts are made."""
+
+    # Finding
+
+    def get(self, topic: str, partition: int) -> PartitionHost:
+        """The host of a partition. It may be unable to serve: then its methods raise why."""
+        try:
+            return self._live[topic][partition]
+        except KeyError:
+            return self._open(topic, partition)
+
+    def find(self, topic: object, partition: int) -> PartitionHost:
+        """As `get`, by name or by id, as a request has it."""
+        if isinstance(topic, str):
+            return self.get(topic, partition)
+        assert isinstance(topic, bytes), f"neither a name nor an id: {topic!r}"
+        name = self._names.get(topic)
+        if name is None:
+            raise UnknownTopicId()
+        return self.get(name, partition)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def name_of(self, topic: object) -> str | None:
+        """A topic's name, given as a request has it: by name or by id."""
+        return topic if isinstance(topic, str) else self._names.get(topic) if isinstance(topic, bytes) else None
+
+    def topic(self, name: str) -> TopicState | None:
+        return self._topics.get(name)
+
+    def used(self, tp: TopicPartition) -> PartitionHost | None:
+        """The host of a partition that somebody has asked for; None where nobody has."""
+        hosts = self._live.get(tp.topic)
+        return None if hosts is None else hosts.get(tp.partition)
+
+    def live(self) -> Iterator[PartitionHost]:
+        """The hosts that somebody has asked for; make a list of it before anything can change it."""
+        return (host for hosts in self._live.values() for host in hosts.values())
+
+    def __len__(self) -> int:
+        """Partitions of all topics, used or not."""
+        return sum(len(topic.partitions) for topic in self._topics.values())
+
+    def settings(self, overrides: Mapping[str, str]) -> Settings:
+        """A topic's settings, resolved once for all topics that have the same overrides."""
+        key = frozenset(overrides.items())
+        found = self._settings.get(key)
+        if found is None:
+            config = TopicConfig.resolve(overrides, self._config)
+            found = self._settings[key] = (config, IntakeRules(config))
+        return found
+
+    # Opening
+
+    def _open(self, topic: str, partition: int) -> PartitionHost:
+        """Make the host that nobody has needed so far."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            raise UnknownTopicOrPartition()
+        decided = known.partitions[partition]
+        if self._broker_id not in decided.replicas:
+            raise NotLeaderOrFollower()
+        tp = TopicPartition(topic, partition)
+        config, rules = self.settings(known.configs)
+        log = self._log_of(tp, known, config)
+        log.directory.check()
+        log.config = config
+        log.open()
+        producers, snapshot_at, _ = self._producers_of(log)
+        state = Partition(
+            local=self._broker_id,
+            log_start=log.log_start,
+            log_end=log.log_end,
+            high_watermark=min(log.high_watermark, log.log_end),
+            local_end=log.recovery_point if config.flush == "group" else log.log_end,
+        )
+        state.assume(decided, self._clock.now_ms())
+        host = PartitionHost(
+            tp,
+            known.topic_id,
+            log,
+            state,
+            producers,
+            config,
+            rules,
+            wakes=self._wakes,
+            flushes=self._flushes,
+            threads=self._threads,
+            decompression=self.decompression,
+        )
+        host.snapshot_at = snapshot_at
+        host.snapshot_ms = self._clock.now_ms()
+        self._live.setdefault(topic, {})[partition] = host
+        return host
+
+    def _log_of(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
+        """The partition's log, created where it is missing."""
+        log = self._own_log(tp, topic)
+        if log is None:
+            self._check_whole()
+            log = self._create_log(tp, topic, config)
+        return log
+
+    def _own_log(self, tp: TopicPartition, topic: TopicState) -> Log | None:
+        """The log of a topic's partition. A log of another topic id is moved out of its way."""
+        log = self._store.get(tp)
+        if log is None or self._is_of(log, topic):
+            return log
+        self._dismiss(log)
+        return None
+
+    def _is_of(self, log: Log, topic: TopicState) -> bool:
+        """Whether a log is a topic's own. One whose id is lost may be of a deleted topic that had the name before."""
+        if log.topic_id == TOPIC_ID_ZERO:
+            return topic.name not in self._deleted_names()
+        return log.topic_id == topic.topic_id
+
+    def _create_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
+        """An empty log, unless the topic's own one was set aside when the metadata did not know it."""
+        restored = self._store.restore(tp, topic.topic_id, config)
+        return restored if restored is not None else self._store.create(tp, topic.topic_id, config)
+
+    def _dismiss(self, log: Log) -> None:
+        """Finish the deletion of a log that a client asked for; set every other log aside.
+
+        Data without metadata may be all that is left of a topic: metadata was lost, or restored from an older copy.
+        """
+        if self._is_deleted(log.topic_id):
+            self._store.delete(log.tp)
+            self._log.info("deletion_finished", partition=str(log.tp))
+            return
+        aside = self._store.set_aside(log.tp)
+        lost = f"its topic id is lost, and a topic {log.tp.topic} was deleted before the stop"
+        unknown = f"the metadata has no topic with its id, {log.topic_id.hex()}"
+        self._log.warning(
+            "log_set_aside",
+            partition=str(log.tp),
+            path=aside,
+            reason=lost if log.topic_id == TOPIC_ID_ZERO and log.tp.topic in self._deleted_names() else unknown,
+            hint="'penstock log adopt' makes it a topic again; the broker never removes it",
+        )
+
+    def _check_whole(self) -> None:
+        """A partition that is nowhere may be in a directory that cannot be reached: then it must not begin anew."""
+        for directory in self._store.all_directories:
+            directory.check()
+
+    def _producers_of(self, log: Log) -> Replayed:
+        if log.log_end == 0:
+            return Replayed(ProducerTable(), 0, 0)
+        ahead = self._replayed.pop(log.tp, None)
+        if ahead is not None:
+            return ahead
+        return self._settle_replay(log, lambda: self._replay(log.view(), log.high_watermark))
+
+    def _replay(self, view: LogView, high_watermark: int) -> Replayed:
+        """Read the producers of a log. In any thread."""
+        now_ms, idle_ms_max = self._clock.now_ms(), self._config.producer_id_expiration_ms
+        return replay_producers(view, high_watermark, now_ms, idle_ms_max)
+
+    def _settle_replay(self, log: Log, replay: Callable[[], Replayed]) -> Replayed:
+        """The result of a replay, tried once more after a repair of the log where it met damage.
+
+        A failing disk takes the directory offline; anything else that is wrong takes this partition offline, alone.
+        """
+        try:
+            try:
+                found = replay()
+            except BadBatch as damage:
+                self._log.warning("log_repair", partition=str(log.tp), reason=str(damage))
+                log.repair()
+                found = self._replay(log.view(), log.high_watermark)
+        except OSError as error:
+            raise log.failed(error, f"reading the producers of {log.tp}") from error
+        except Exception as error:
+            log.directory.check()
+            refusal = log.offline or log.take_offline(f"its producers cannot be read: {type(error).__name__}: {error}")
+            self._log.exception("partition_offline", partition=str(log.tp), path=log.path)
+            raise refusal from error
+        if found.mended:
+            self._log.info("aborted_transactions_mended", partition=str(log.tp), index_files=found.mended)
+        return found
+
+    async def repair(self, tp: TopicPartition) -> bool | None:
+        """Read a log again because a batch in it does not hold together, and serve what does.
+
+        Whether damage was set aside; None when the log cannot be repaired now. The partition is out of service
+        meanwhile, and whoever waits for it is told so.
+        """
+        log = self._store.get(tp)
+        if log is None or not log.opened or log.offline is not None or log.cleaning is not None:
+            return None
+        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if host is not None:
+            host.note_committed()
+            host.leave(NotLeaderOrFollower())
+        self._replayed.pop(tp, None)
+        work = log.begin_repair()
+        try:
+            loaded = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except Exception as error:
+            if self._store.get(tp) is not log:
+                # Deleted meanwhile, and its files with it.
+                return None
+            log.fail_repair(error)
+        if self._store.get(tp) is not log:
+            return None
+        log.end_repair(loaded)
+        return any(finding.serious for finding in loaded.findings)
+
+    # Following the metadata
+
+    def start(self, topics: Iterable[TopicState]) -> None:
+        """Take in what exists. After an unclean stop logs are open already, and their producers are read here.
+
+        Before serving: it may take as long as reading what was written since the last snapshots.
+        """
+        whole = all(directory.offline is None for directory in self._store.all_directories)
+        for topic in topics:
+            try:
+                self._adopt(topic, created=whole)
+            except KafkaStorageError as error:
+                self._log.error("metadata_not_followed", topic=topic.name, reason=str(error))
+        self._store.settle_restored()
+        self._dismiss_unknown()
+        logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
+        replays = [(log, self._threads.submit(self._replay, log.view(), log.high_watermark)) for log in logs]
+        for log, work in replays:
+            # What is wrong with a log or its disk has been told, and whoever asks for the partition hears it again.
+            with suppress(KafkaStorageError):
+                self._replayed[log.tp] = self._settle_replay(log, work.result)
+        self._flush_found()
+
+    def _dismiss_unknown(self) -> None:
+        """Take logs out of use that no partition of the metadata has, or that this broker is no longer a replica of."""
+        for log in list(self._store):
+            try:
+                if not self._is_held(log):
+                    self._dismiss(log)
+                elif log.topic_id != TOPIC_ID_ZERO and not self._is_replica(log.tp):
+                    self._leave(log.tp)
+            except KafkaStorageError as error:
+                self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
+
+    def _flush_found(self) -> None:
+        """Put on the disk what a crash left in logs whose readers see only what is there, before anybody reads it."""
+        jobs: list[tuple[Log, FlushJob]] = []
+        for log in self._store:
+            if log.opened and log.is_dirty and log.offline is None and self._is_held(log):
+                config, _ = self.settings(self._topics[log.tp.topic].configs)
+                job = log.begin_flush() if config.flush == "group" and log.directory.offline is None else None
+                if job is not None:
+                    jobs.append((log, job))
+        for (log, job), done in [((log, job), self._threads.submit(run_flush, job)) for log, job in jobs]:
+            # A failed flush takes the directory offline, and whoever asks for the partition hears it.
+            with suppress(KafkaStorageError):
+                log.finish_flush(job, done.result())
+
+    def _is_held(self, log: Log) -> bool:
+        topic = self._topics.get(log.tp.topic)
+        if topic is None or log.tp.partition >= len(topic.partitions):
+            return False
+        return self._is_of(log, topic)
+
+    def _is_replica(self, tp: TopicPartition) -> bool:
+        return self._broker_id in self._topics[tp.topic].partitions[tp.partition].replicas
+
+    def _adopt(self, topic: TopicState, *, created: bool) -> None:
+        self._topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
+        self._settle(topic, range(len(topic.partitions)), created=created)
+
+    def _settle(self, topic: TopicState, partitions: Iterable[int], *, created: bool) -> None:
+        """Give logs that exist their settings, and new partitions their logs."""
+        config, _ = self.settings(topic.configs)
+        for index in partitions:
+            if self._broker_id in topic.partitions[index].replicas:
+                tp = TopicPartition(topic.name, index)
+                log = self._own_log(tp, topic)
+                if log is not None:
+                    log.config = config
+                    if log.is_lost:
+                        # Offline from here on, also after the next start; whoever asks for the partition hears why.
+                        with suppress(KafkaStorageError):
+                            log.open()
+                elif created:
+                    self._create_log(tp, topic, config)
+
+    def apply(self, delta: ImageDelta) -> None:
+        """Follow a change of the metadata: make, delete, grow, reconfigure, change leaders."""
+        for change in delta.topics:
+            try:
+                self._apply_topic(change)
+            except KafkaStorageError as error:
+                # The directory has said what is wrong with it; the other topics follow all the same.
+                self._log.error("metadata_not_followed", topic=named(change), reason=str(error))
+
+    def _apply_topic(self, change: TopicChange) -> None:
+        before, after = change.before, change.after
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            self._remove(before)
+            before = None
+        if after is None:
+            return
+        if before is None:
+            self._adopt(after, created=True)
+            return
+        self._topics[after.name] = after
+        if after.configs != before.configs:
+            self._reconfigure(after, self.settings(after.configs))
+        self._settle(after, range(len(before.partitions), len(after.partitions)), created=True)
+        for was, decided in zip(before.partitions, after.partitions, strict=False):
+            if decided != was:
+                self._follow(after, was, decided)
+
+    def _reconfigure(self, topic: TopicState, settings: Settings) -> None:
+        live = self._live.get(topic.name, {})
+        for index in range(len(topic.partitions)):
+            host = live.get(index)
+            if host is not None:
+                host.configure(*settings)
+            else:
+                log = self._store.get(TopicPartition(topic.name, index))
+                if log is not None:
+                    log.config = settings[0]
+
+    def _follow(self, topic: TopicState, was: PartitionState, decided: PartitionState) -> None:
+        """Take on what the controller decided about a partition; this broker may become or cease to be a replica."""
+        tp = TopicPartition(topic.name, decided.index)
+        if self._broker_id not in decided.replicas:
+            if self._broker_id in was.replicas:
+                self._leave(tp)
+        elif self._broker_id not in was.replicas:
+            self._settle(topic, (decided.index,), created=True)
+        else:
+            host = self._live.get(tp.topic, {}).get(tp.partition)
+            if host is not None:
+                host.assume(decided, self._clock.now_ms())
+
+    def _leave(self, tp: TopicPartition) -> None:
+        """This broker is no replica of a partition any more: its copy goes, after the usual delay."""
+        self._drop(tp, NotLeaderOrFollower())
+        self._log.info("replica_removed", partition=str(tp))
+
+    def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
+        """Cut the logs of partitions that this broker follows, and forget what was cut. Waits for the disk."""
+        hosts = [self.get(*tp) for tp in cuts]
+        for host in hosts:
+            assert not host.state.leads, f"{host.tp}: a leader never truncates itself"
+        self._store.truncate(cuts)
+        for host in hosts:
+            producers, snapshot_at, _ = self._producers_of(host.log)
+            host.truncated(producers, snapshot_at)
+
+    def _remove(self, topic: TopicState) -> None:
+        self._topics.pop(topic.name, None)
+        self._names.pop(topic.topic_id, None)
+        for index in range(len(topic.partitions)):
+            self._drop(TopicPartition(topic.name, index), UnknownTopicOrPartition())
+        self._live.pop(topic.name, None)
+
+    def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
+        """Serve a partition no more, and take its log away."""
+        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if host is not None:
+            host.leave(reason)
+        self._replayed.pop(tp, None)
+        if self._store.get(tp) is not None:
+            self._store.delete(tp)
+
+    def reconfigure_all(self, config: BrokerConfig) -> None:
+        """The broker's own defaults changed, and with them the settings of every topic that does not override them."""
+        self._config = config
+        self._settings.clear()
+        for topic in self._topics.values():
+            self._reconfigure(topic, self.settings(topic.configs))
+
+    # Ending
+
+    def went_offline(self, directory: LogDirectory) -> None:
+        """Nobody is served from a directory that failed; its partitions say so until the broker starts again."""
+        for host in list(self.live()):
+            if host.log.directory is directory:
+                host.leave(directory.unreachable())
+
+    def close(self) -> None:
+        """Stop serving, and leave each log what its next opening wants to know."""
+        for host in list(self.live()):
+            if host.gone is None:
+                host.note_committed()
+                host.leave(NotLeaderOrFollower())
+        for tp, (producers, _, _) in self._replayed.items():
+            log = self._store.get(tp)
+            if log is not None:
+                log.producers = producers.freeze
+        self._live.clear()
+
+
+def named(change: TopicChange) -> str:
+    topic = change.after if change.after is not None else change.before
+    return topic.name if topic is not None else ""

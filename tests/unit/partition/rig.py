@@ -1,0 +1,284 @@
+"""What the tests of the runtime share: time, turns of the loop and threads of their own, hosts on a disk in memory."""
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from penstock.config.broker import BrokerConfig
+from penstock.metadata.image import ImageDelta, TopicChange
+from penstock.model.ids import TopicId
+from penstock.model.timers import Timers
+from penstock.model.topic import PartitionState, TopicState
+from penstock.model.turns import Turns
+from penstock.observe.log import Logger
+from penstock.partition.fetch import Fetches
+from penstock.partition.fetch_session import FetchSessions
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
+from penstock.partition.results import Appended
+from penstock.partition.watcher_notification import Wakes
+from penstock.storage.group_commit import GroupCommit
+from penstock.storage.store import LogStore
+from penstock.testing.mem_disk import MemDisk
+from penstock.wire.records import Record, build_batch, decode_records, iter_batches
+
+NOW_MS = 1_700_000_000_000
+HOME = "/data"
+LIVES = count()
+"""Numbers the brokers of a test, so that each draws ids of its own."""
+
+
+class ManualClock:
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class Seeded:
+    """Chance from a seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def uuid_bytes(self) -> bytes:
+        return self._random.randbytes(16)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+
+class Alarm:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualLoop:
+    """A loop whose turns are taken by `run`, and whose time passes by `pass_ms`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._soon: list[Callable[[], None]] = []
+        self._later: list[tuple[float, int, Alarm]] = []
+        self._order = count()
+
+    def time(self) -> float:
+        return self._clock.monotonic()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Alarm:
+        alarm = Alarm(callback)
+        heappush(self._later, (when, next(self._order), alarm))
+        return alarm
+
+    @property
+    def alarms(self) -> int:
+        return sum(alarm.callback is not None for _, _, alarm in self._later)
+
+    def run(self) -> None:
+        """Take turns until nothing is to be done now."""
+        while self._soon or (self._later and self._later[0][0] <= self.time()):
+            self.turn()
+
+    def turn(self) -> None:
+        """Take one turn."""
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+        while self._later and self._later[0][0] <= self.time():
+            alarm = heappop(self._later)[2]
+            if alarm.callback is not None:
+                alarm.callback()
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, waking at every alarm on the way."""
+        end = self._clock.ms + ms
+        self.run()
+        while self._later and self._later[0][0] * 1000 <= end:
+            self._clock.ms = max(self._clock.ms, int(self._later[0][0] * 1000 + 0.5))
+            self.run()
+        self._clock.ms = end
+        self.run()
+
+
+class ManualThreads(Executor):
+    """Threads that do their work when told: `work()`, or at once where `eager`."""
+
+    def __init__(self, *, eager: bool = False) -> None:
+        self.eager = eager
+        self.queue: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        self.queue.append((future, lambda: fn(*args, **kwargs)))
+        if self.eager:
+            self.work()
+        return future
+
+    def work(self) -> int:
+        """Do everything that was asked for; how much it was."""
+        queue, self.queue = self.queue, []
+        for future, call in queue:
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+        return len(queue)
+
+
+class Notes:
+    """A logger that keeps its events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def _note(self, event: str, /, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+    debug = info = warning = error = exception = _note
+
+    def bind(self, **fields: Any) -> Logger:
+        return self
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.events if name == event]
+
+
+def topic(
+    name: str = "orders", partitions: int = 1, number: int = 1, configs: Mapping[str, str] | None = None, epoch: int = 0
+) -> TopicState:
+    """A topic whose partitions this broker leads alone."""
+    decided = tuple(
+        PartitionState(index=index, leader=1, leader_epoch=epoch, replicas=(1,), isr=(1,))
+        for index in range(partitions)
+    )
+    topic_id = TopicId(number.to_bytes(16, "big"))
+    return TopicState(name=name, topic_id=topic_id, configs=dict(configs or {}), partitions=decided)
+
+
+def batch(*values: bytes | None, key: bytes | None = b"k", at_ms: int = NOW_MS, codec: int = 0, **kw: Any) -> bytearray:
+    """A batch as a producer sends it."""
+    records = [Record(index, at_ms, key, value) for index, value in enumerate(values)]
+    if "producer_id" in kw:
+        kw.setdefault("producer_epoch", 0)
+        kw.setdefault("base_sequence", 0)
+    return build_batch(records, compression=codec, **kw)
+
+
+class Rig:
+    """One broker's runtime, without a network."""
+
+    def __init__(
+        self,
+        *topics: TopicState,
+        disk: MemDisk | None = None,
+        paths: tuple[str, ...] = (HOME,),
+        deleted: tuple[TopicState, ...] = (),
+    ) -> None:
+        """`deleted` are topics whose deletion was requested and not finished."""
+        self.disk = disk if disk is not None else MemDisk()
+        for path in paths:
+            self.disk.make_directory(path, parents=True)
+        self.disk.sync_directory("/")
+        self.clock = ManualClock()
+        self.loop = ManualLoop(self.clock)
+        self.threads = ManualThreads(eager=True)
+        self.flushing = ManualThreads()
+        self.notes = Notes()
+        self.config = BrokerConfig()
+        self.store = LogStore(
+            paths,
+            disk=self.disk,
+            clock=self.clock,
+            chance=Seeded(next(LIVES)),
+            log=self.notes,
+            on_offline=self._offline,
+        )
+        self.turns = Turns(self.loop.call_soon, self.clock.monotonic)
+        self.wakes = Wakes(self.loop.call_soon, self.turns)
+        self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
+        self.timers = Timers(self.loop)
+        self.sessions = FetchSessions(100, Seeded().below)
+        self.hosts = Hosts(
+            broker_id=1,
+            config=self.config,
+            store=self.store,
+            clock=self.clock,
+            wakes=self.wakes,
+            flushes=self.flushes,
+            threads=self.threads,
+            log=self.notes,
+            is_deleted={topic.topic_id for topic in deleted}.__contains__,
+            deleted_names=lambda: {topic.name for topic in deleted},
+        )
+        self.fetches = Fetches(hosts=self.hosts, sessions=self.sessions, timers=self.timers)
+        self.store.load(self.hosts.settings({})[0], broker_id=1, cluster_id="c")
+        self.hosts.start(topics)
+
+    def _offline(self, directory: Any) -> None:
+        self.hosts.went_offline(directory)
+
+    def host(self, name: str = "orders", partition: int = 0) -> PartitionHost:
+        return self.hosts.get(name, partition)
+
+    def change(self, before: TopicState | None, after: TopicState | None) -> None:
+        self.hosts.apply(ImageDelta(topics=(TopicChange(before=before, after=after),)))
+
+    def append(self, host: PartitionHost, data: bytearray | bytes, **kw: Any) -> Appended:
+        """Append a batch that needs no thread."""
+        appended = host.append(memoryview(data), self.clock.ms, **kw)
+        assert isinstance(appended, Appended)
+        return appended
+
+    def flush(self) -> int:
+        """Let the flushing threads work and the loop hear of it; flushes done."""
+        done = self.flushing.work()
+        self.loop.run()
+        return done
+
+    def stop(self, *, clean: bool = True) -> MemDisk:
+        """Stop the broker; what is on the disk is there for the next one."""
+        if clean:
+            self.hosts.close()
+        self.store.close(clean=clean)
+        if not clean:
+            self.disk.kill()
+        return self.disk
+
+
+def records(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
+    """What one read gives from an offset on."""
+    found = host.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
+    data = found if isinstance(found, bytes) else found.read()
+    return [
+        record
+        for position, header in iter_batches(data)
+        for record in decode_records(data[position : position + header.size])
+        if record.offset >= offset
+    ]
+
+
+def values(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[bytes | None]:
+    return [record.value for record in records(host, offset, read_committed=read_committed)]
+
+
+def everything(host: PartitionHost) -> list[Record]:
+    """What a reader gets who reads on to the end."""
+    found: list[Record] = []
+    offset = host.state.log_start
+    while more := records(host, offset):
+        found += more
+        offset = found[-1].offset + 1
+    return found

@@ -1,0 +1,273 @@
+"""Whatever a crash leaves of the index of aborted transactions, readers of committed data see what the log says."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.partition.rig import HOME, NOW_MS, Rig, Seeded, topic
+
+from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.partition.replica import PartitionHost
+from penstock.storage import txn_index
+from penstock.storage.names import SNAPSHOT, TXN_INDEX
+from penstock.storage.txn_index import AbortedTxn
+from penstock.testing.mem_disk import MemDisk, PowerCut
+from penstock.wire.records import (
+    ABORT_MARKER,
+    RecordBatchBuilder,
+    build_marker,
+    decode_records,
+    iter_batches,
+    parse_marker,
+)
+
+FOLDER = f"{HOME}/orders-0"
+FIRST_INDEX = f"{FOLDER}/{0:020d}{TXN_INDEX}"
+ACTIONS = 40
+PRODUCERS = (5, 6, 7)
+SEGMENT_BYTES = 600
+"""Some five batches: transactions reach from one segment into the next."""
+
+
+class Writers:
+    """Producers that write to one partition in transactions, as long as its broker lives."""
+
+    def __init__(self, *, disk: MemDisk | None = None, segment_bytes: int = SEGMENT_BYTES, sequence: int = 0) -> None:
+        self.rig = Rig(topic(configs={"internal.segment.bytes": str(segment_bytes)}), disk=disk)
+        self.host = self.rig.host()
+        self._sequences = dict.fromkeys(PRODUCERS, sequence - 1)
+
+    def write(self, producer_id: int) -> None:
+        builder = RecordBatchBuilder()
+        builder.add(NOW_MS, None, b"x")
+        sequence = self._sequences[producer_id] = self._sequences[producer_id] + 1
+        batch = builder.build(
+            attributes=TRANSACTIONAL_FLAG, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+        )
+        self.rig.append(self.host, batch, internal=True)
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        marker = build_marker(
+            commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+        )
+        self.rig.append(self.host, marker, internal=True)
+
+    def act(self, chance: random.Random) -> None:
+        """One thing that happens to a partition."""
+        producer_id = chance.choice(PRODUCERS)
+        what = chance.random()
+        if what < 0.45:
+            self.write(producer_id)
+        elif what < 0.8:
+            self.end(producer_id, commit=chance.random() < 0.4)
+        elif what < 0.88:
+            self.host.snapshot(NOW_MS)
+        elif what < 0.95:
+            self.host.log.flush()
+        else:
+            self.rig.store.checkpoint()
+
+
+def batches(host: PartitionHost) -> Iterator[tuple[int, int, bool | None]]:
+    """Offset and producer of every batch, and whether it is a marker that aborts, or none at all."""
+    for batch in host.log.view().walk_from(host.log.log_start, bodies=True):
+        header = batch.header
+        aborts = parse_marker(decode_records(batch.data)[0])[0] == ABORT_MARKER if header.is_control else None
+        yield header.base_offset, header.producer_id, aborts
+
+
+def committed_by_the_log(host: PartitionHost) -> list[int]:
+    """Offsets of the records below the last stable offset whose transaction was not aborted."""
+    committed: list[int] = []
+    undecided: dict[int, list[int]] = {}
+    for offset, producer_id, aborts in batches(host):
+        if aborts is None:
+            undecided.setdefault(producer_id, []).append(offset)
+        else:
+            ended = undecided.pop(producer_id, [])
+            committed += [] if aborts else ended
+    return sorted(offset for offset in committed if offset < host.state.last_stable)
+
+
+def committed_for_readers(host: PartitionHost) -> list[int]:
+    """The same as a client finds it: from the batches it gets and the list that comes along."""
+    seen: list[int] = []
+    offset = host.log.log_start
+    while offset < host.state.last_stable:
+        fetched = host.read(offset, 1 << 20, at_least_one=True, read_committed=True)
+        assert fetched.aborted is not None
+        assert not isinstance(fetched.records, bytes), f"nothing at {offset}"
+        data = fetched.records.read()
+        starting = sorted((entry.first_offset, entry.producer_id) for entry in fetched.aborted)
+        skipped: set[int] = set()
+        for position, header in iter_batches(data):
+            while starting and starting[0][0] <= header.last_offset:
+                skipped.add(starting.pop(0)[1])
+            if header.is_control:
+                if parse_marker(decode_records(data[position : position + header.size])[0])[0] == ABORT_MARKER:
+                    skipped.discard(header.producer_id)
+            elif header.producer_id not in skipped:
+                seen.append(header.base_offset)
+            offset = header.next_offset
+    return seen
+
+
+def assert_readers_see_what_the_log_says(writers: Writers) -> None:
+    assert committed_for_readers(writers.host) == committed_by_the_log(writers.host)
+
+
+def crashed_at(point: int, seed: int) -> MemDisk | None:
+    """A disk whose process got as far as its change number `point`; None when it came to its end before."""
+    chance = random.Random(seed)
+    writers = Writers()
+    disk = writers.rig.disk
+    disk.cut_power_at = disk.operations + point
+    with contextlib.suppress(PowerCut):
+        for _ in range(ACTIONS):
+            writers.act(chance)
+        return None
+    return disk
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("power", [False, True], ids=["the process is killed", "the power fails"])
+def test_readers_see_no_aborted_record_wherever_a_crash_came(seed: int, power: bool) -> None:
+    point = 0
+    while (disk := crashed_at(point, seed)) is not None:
+        if power:
+            disk.crash(Seeded(1000 * seed + point))
+        else:
+            disk.kill()
+
+        again = Writers(disk=disk)
+        assert_readers_see_what_the_log_says(again)
+
+        # What was made anew is as good as what was written: after another crash, and after a stop in order.
+        again.end(PRODUCERS[0], commit=False)
+        again.rig.stop(clean=False)
+        third = Writers(disk=disk)
+        assert_readers_see_what_the_log_says(third)
+        third.rig.stop()
+        assert_readers_see_what_the_log_says(Writers(disk=disk))
+        point += 1
+    assert point > ACTIONS // 2, "each crash at another change of the disk"
+
+
+class Unlucky:
+    """Chance that loses everything a power cut can take."""
+
+    def below(self, bound: int) -> int:
+        return 0
+
+    def uuid_bytes(self) -> bytes:
+        return bytes(16)
+
+
+def test_an_index_that_was_flushed_is_there_after_a_power_cut_and_so_is_its_name() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    writers.write(5)
+    writers.host.log.flush()
+    writers.end(5, commit=False)
+    writers.host.snapshot(NOW_MS)
+    writers.host.log.flush()
+    writers.rig.store.checkpoint()
+    disk = writers.rig.disk
+
+    disk.crash(Unlucky())
+
+    assert disk.exists(FIRST_INDEX)
+    assert_readers_see_what_the_log_says(Writers(disk=disk))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped in order", "killed"])
+def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    disk = writers.rig.disk
+    writers.write(5)
+    writers.host.snapshot(NOW_MS)
+    disk.fail("append", TXN_INDEX, errno.ENOSPC)
+
+    writers.end(5, commit=False)
+    writers.write(6)
+    writers.host.snapshot(NOW_MS)
+    writers.host.log.flush()
+
+    assert writers.host.log.log_end == 3
+    assert_readers_see_what_the_log_says(writers)
+    assert [name for name in disk.list_directory(FOLDER) if name.endswith(SNAPSHOT)] == [f"{1:020d}{SNAPSHOT}"]
+    assert writers.host.log.recovery_point == 1, "what a power cut must not take is not complete beyond the marker"
+    writers.rig.stop(clean=clean)
+    disk.faults.clear()
+    again = Writers(disk=disk)
+    assert_readers_see_what_the_log_says(again)
+    assert [fields["partition"] for fields in again.rig.notes.named("aborted_transactions_mended")] == ["orders-0"]
+
+
+def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    disk = writers.rig.disk
+    writers.write(5)
+    disk.fail("append", TXN_INDEX, errno.ENOSPC)
+    writers.end(5, commit=False)
+    disk.faults.clear()
+
+    writers.host.snapshot(NOW_MS)
+
+    assert txn_index.read(disk, FIRST_INDEX) == [AbortedTxn(5, 0, 1, 2)]
+    writers.rig.stop(clean=False)
+    again = Writers(disk=disk)
+    assert_readers_see_what_the_log_says(again)
+    assert again.rig.notes.named("aborted_transactions_mended") == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0", b"\xff" * txn_index.ENTRY_BYTES], ids=["emptied", "torn", "rotten"])
+def test_an_index_that_cannot_be_read_is_made_from_the_whole_log(damage: bytes) -> None:
+    writers = Writers()
+    for _ in range(6):
+        for producer_id in PRODUCERS:
+            writers.write(producer_id)
+        for producer_id in PRODUCERS:
+            writers.end(producer_id, commit=producer_id == 6)
+    disk = writers.rig.stop(clean=True)
+    right = {base: txn_index.read(disk, txn_index.path_of(FOLDER, base)) for base in txn_index.bases(disk, FOLDER)}
+    assert len(right) > 3
+    if damage:
+        disk.write_file(FIRST_INDEX, damage)
+    else:
+        # No trace of it: what is there before the snapshot is believed, so only a replay from the start finds it.
+        disk.unlink(FIRST_INDEX)
+        for name in disk.list_directory(FOLDER):
+            if name.endswith(SNAPSHOT):
+                disk.unlink(f"{FOLDER}/{name}")
+
+    again = Writers(disk=disk)
+
+    assert_readers_see_what_the_log_says(again)
+    assert {base: txn_index.read(disk, txn_index.path_of(FOLDER, base)) for base in right} == right
+    assert again.rig.notes.named("aborted_transactions_mended") == [{"partition": "orders-0", "index_files": 1}]
+
+
+def test_a_transaction_whose_batch_is_cut_by_the_start_of_the_log_is_still_open_after_a_crash() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    builder = RecordBatchBuilder()
+    for _ in range(4):
+        builder.add(NOW_MS, None, b"x")
+    writers.rig.append(
+        writers.host,
+        builder.build(attributes=TRANSACTIONAL_FLAG, producer_id=5, producer_epoch=0, base_sequence=0),
+        internal=True,
+    )
+    writers.host.delete_records(2)
+    writers.host.log.flush()
+    writers.rig.store.checkpoint()
+
+    disk = writers.rig.stop(clean=False)
+    again = Writers(disk=disk)
+
+    assert (again.host.state.log_start, again.host.state.last_stable) == (2, 2)
+    again.end(5, commit=False)
+    assert [entry.last_offset for entry in again.host.aborted().between(2, 5)] == [4]

@@ -1,0 +1,674 @@
+"""Fetches: sessions that look only where there is news, and long polls that end when they should."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.partition.rig import Rig, batch, topic
+from tests.unit.partition.test_aborted_after_crash import Writers
+
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from penstock.model.turns import Turns
+from penstock.partition.delayed_fetch import PartitionWatch
+from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, Told
+from penstock.partition.fetch_session import FetchPartition
+from penstock.partition.replica import PartitionHost
+from penstock.partition.results import Fetched
+from penstock.partition.watcher_notification import NOTIFIED_PER_LOOK
+
+ID = (1).to_bytes(16, "big")
+EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
+
+
+def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[FetchPartition]:
+    return [FetchPartition(topic, partition, offset, bytes_max) for partition in partitions]
+
+
+def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
+    return rig.fetches.begin(
+        kw.pop("limits", EVERYTHING),
+        session_id=session,
+        epoch=epoch,
+        by_topic_id=kw.pop("by_topic_id", True),
+        asked=asked,
+        now_ms=rig.clock.ms,
+        **kw,
+    )
+
+
+def told(results: Sequence[Told]) -> dict[int, object]:
+    """Partition -> bytes of records, or the error's name."""
+    return {
+        partition.partition: outcome.name if isinstance(outcome, BrokerError) else len(outcome.records) > 0
+        for partition, outcome in results
+    }
+
+
+def opened(rig: Rig, asked: Sequence[FetchPartition], **kw: Any) -> int:
+    job = begin(rig, asked, epoch=0, **kw)
+    job.read()
+    return job.answer(rig.clock.ms)[0]
+
+
+class Poll:
+    """A long poll whose answer is kept."""
+
+    def __init__(self, rig: Rig, job: FetchJob, wait_ms: int = 500) -> None:
+        self.job = job
+        self.done = False
+        self.waits = not job.read()
+        if self.waits:
+            job.wait(wait_ms, self._completed)
+        else:
+            self.done = True
+
+    def _completed(self) -> None:
+        assert not self.done
+        self.done = True
+
+
+def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> None:
+    rig = Rig(topic(partitions=3))
+    rig.append(rig.host(partition=0), batch(b"a"))
+    job = begin(rig, [*wanted(0, 1, 9), FetchPartition(ID, 2, 7, 100)])
+
+    assert job.read(), "an error is answered at once"
+
+    assert told(job.results) == {0: True, 1: False, 9: "UNKNOWN_TOPIC_OR_PARTITION", 2: "OFFSET_OUT_OF_RANGE"}
+    assert job.answer(0) == (0, job.results)
+
+
+def test_topics_go_by_id_or_by_name() -> None:
+    rig = Rig(topic())
+    by_name = begin(rig, wanted(0, topic="orders"), by_topic_id=False)
+    unknown = begin(rig, wanted(0, topic=bytes(16)))
+    by_name.read(), unknown.read()
+
+    assert told(by_name.results) == {0: False}
+    assert told(unknown.results) == {0: "UNKNOWN_TOPIC_ID"}
+
+
+def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None:
+    rig = Rig(topic(partitions=3))
+    size = len(batch(b"a" * 100))
+    for partition in range(3):
+        rig.append(rig.host(partition=partition), batch(b"a" * 100))
+
+    one = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=1))
+    two = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=2 * size))
+    one.read(), two.read()
+
+    assert told(one.results) == {0: True, 1: False, 2: False}
+    assert told(two.results) == {0: True, 1: True, 2: False}
+
+
+def test_a_partition_asked_for_twice_counts_once() -> None:
+    rig = Rig(topic())
+    rig.append(rig.host(), batch(b"a"))
+    job = begin(rig, [*wanted(0), *wanted(0, offset=1)])
+    job.read()
+    assert told(job.results) == {0: False}
+
+
+def test_an_incremental_answer_tells_only_what_is_new() -> None:
+    rig = Rig(topic(partitions=2))
+    session = opened(rig, wanted(0, 1))
+    assert session != 0
+
+    quiet = begin(rig, session=session, epoch=1)
+    assert not quiet.read()
+    assert quiet.answer(0) == (session, [])
+
+    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.loop.run()
+    job = begin(rig, session=session, epoch=2)
+    assert job.read()
+    assert told(job.answer(0)[1]) == {1: True}
+
+
+def test_a_quiet_session_looks_at_nothing() -> None:
+    rig = Rig(topic(partitions=500))
+    session = opened(rig, wanted(*range(500)))
+    begin(rig, session=session, epoch=1).read()
+
+    job = begin(rig, session=session, epoch=2)
+    job.read()
+
+    assert job.results == []
+    held = rig.sessions.get(session)
+    assert held is not None
+    assert not held.active
+
+
+def test_a_moved_log_start_is_news_without_data() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", b"b"))
+    session = opened(rig, wanted(0, offset=2))
+    begin(rig, session=session, epoch=1).read()
+
+    host.delete_records(1)
+    rig.loop.run()
+
+    job = begin(rig, session=session, epoch=2)
+    assert not job.read()
+    ((_, outcome),) = job.answer(0)[1]
+    assert isinstance(outcome, Fetched)
+    assert (outcome.log_start, len(outcome.records)) == (1, 0)
+
+
+def test_a_session_is_closed_by_a_full_request_and_unknown_after() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    begin(rig, session=session, epoch=-1)
+
+    with pytest.raises(FetchSessionIdNotFound):
+        begin(rig, session=session, epoch=1)
+    assert rig.fetches._readers == {}
+
+
+def test_a_poll_ends_when_something_is_written() -> None:
+    rig = Rig(topic(partitions=2))
+    poll = Poll(rig, begin(rig, wanted(0, 1)))
+    assert poll.waits
+    assert rig.fetches.waiting == 1
+
+    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: False, 1: True}
+    assert rig.fetches.waiting == 0
+    assert rig.loop.alarms == 0 or len(rig.timers) == 0
+
+
+def test_a_poll_ends_when_its_time_is_up_and_not_before() -> None:
+    rig = Rig(topic())
+    poll = Poll(rig, begin(rig, wanted(0)), wait_ms=500)
+
+    rig.loop.pass_ms(499)
+    assert not poll.done
+    rig.loop.pass_ms(20)
+
+    assert poll.done
+    assert told(poll.job.results) == {0: False}
+
+
+def test_a_poll_waits_for_as_many_bytes_as_it_asked_for() -> None:
+    rig = Rig(topic(partitions=2))
+    size = len(batch(b"a"))
+    limits = FetchLimits(bytes_min=3 * size, bytes_max=1 << 20)
+    poll = Poll(rig, begin(rig, wanted(0, 1), limits=limits))
+
+    for partition in (0, 1):
+        rig.append(rig.host(partition=partition), batch(b"a"))
+        rig.loop.run()
+        assert not poll.done
+    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read == 3 * size
+
+
+def test_bytes_found_at_first_count_toward_the_minimum() -> None:
+    rig = Rig(topic())
+    size = len(batch(b"a"))
+    rig.append(rig.host(), batch(b"a"))
+    poll = Poll(rig, begin(rig, wanted(0), limits=FetchLimits(bytes_min=2 * size, bytes_max=1 << 20)))
+    assert poll.waits
+
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read == 2 * size
+
+
+def test_a_poll_ends_when_a_partition_has_given_all_it_may() -> None:
+    rig = Rig(topic())
+    poll = Poll(rig, begin(rig, wanted(0, bytes_max=10), limits=FetchLimits(bytes_min=10_000, bytes_max=1 << 20)))
+
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+
+
+def test_a_poll_ends_with_an_error_when_its_topic_is_deleted() -> None:
+    was = topic()
+    rig = Rig(was)
+    poll = Poll(rig, begin(rig, wanted(0)))
+
+    rig.change(was, None)
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: "UNKNOWN_TOPIC_ID"}
+
+
+def test_a_poll_ends_with_an_error_when_its_place_was_deleted() -> None:
+    rig = Rig(topic())
+    host = rig.host()
+    rig.append(host, batch(b"a", b"b"))
+    limits = FetchLimits(bytes_min=1 << 20, bytes_max=1 << 30)
+    poll = Poll(rig, begin(rig, wanted(0, offset=1), limits=limits))
+
+    host.delete_records(2)
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.results) == {0: "OFFSET_OUT_OF_RANGE"}
+
+
+def test_a_reader_of_committed_data_is_not_woken_by_an_open_transaction() -> None:
+    from tests.unit.partition.test_replica import marker, transactional
+
+    rig = Rig(topic())
+    host = rig.host()
+    limits = FetchLimits(bytes_min=1, bytes_max=1 << 20, read_committed=True)
+    poll = Poll(rig, begin(rig, wanted(0), limits=limits))
+
+    rig.append(host, transactional(b"a"), internal=True)
+    rig.loop.run()
+    assert not poll.done
+    rig.append(host, marker(commit=True), internal=True)
+    rig.loop.run()
+    assert poll.done
+
+
+COMMITTED_500 = FetchLimits(bytes_min=500, bytes_max=1 << 20, read_committed=True)
+
+
+@pytest.mark.parametrize("written_before", [0, 20, 50], ids=["none", "some", "all"])
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 1 << 11], ids=["one-segment", "several-segments"])
+def test_a_poll_for_many_committed_bytes_ends_when_a_transaction_with_that_many_does(
+    written_before: int, segment_bytes: int
+) -> None:
+    writers = Writers(segment_bytes=segment_bytes)
+    for _ in range(written_before):
+        writers.write(5)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    for _ in range(50 - written_before):
+        writers.write(5)
+        writers.rig.loop.run()
+    assert not poll.done
+
+    writers.end(5, commit=True)
+    writers.rig.loop.run()
+
+    assert poll.done
+    assert poll.job.bytes_read >= 500
+
+
+def test_bytes_of_open_transactions_do_not_count_for_readers_of_committed_data() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    for producer in (5, 6):
+        writers.write(producer)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    writers.end(5, commit=True)
+    for _ in range(50):
+        writers.write(6)
+        writers.rig.loop.run()
+    assert not poll.done
+
+    writers.end(6, commit=False)
+    writers.rig.loop.run()
+
+    assert poll.done
+
+
+def test_two_small_transactions_count_together() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    poll = Poll(writers.rig, begin(writers.rig, wanted(0), limits=COMMITTED_500))
+    for producer, ends in ((5, False), (6, True)):
+        for _ in range(3):
+            writers.write(producer)
+        writers.end(producer, commit=True)
+        writers.rig.loop.run()
+        assert poll.done is ends
+
+
+def test_a_poll_of_a_session_ends_with_the_transaction_it_waited_for() -> None:
+    writers = Writers(segment_bytes=1 << 20)
+    for _ in range(50):
+        writers.write(5)
+    session = opened(writers.rig, wanted(0), limits=COMMITTED_500)
+    poll = Poll(writers.rig, begin(writers.rig, session=session, epoch=1, limits=COMMITTED_500))
+    assert poll.waits
+
+    writers.end(5, commit=True)
+    writers.rig.loop.run()
+
+    assert poll.done
+
+
+def test_a_connection_that_closes_leaves_nothing_behind() -> None:
+    rig = Rig(topic(partitions=3))
+    poll = Poll(rig, begin(rig, wanted(0, 1, 2)))
+
+    poll.job.cancel()
+    poll.job.cancel()
+    rig.append(rig.host(), batch(b"a"))
+    rig.loop.pass_ms(1000)
+
+    assert not poll.done
+    assert len(rig.timers) == 0
+    assert rig.fetches.waiting == 0
+    assert all(not host._watchers for host in rig.hosts.live())
+
+
+def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
+    rig = Rig(topic(partitions=2))
+    session = opened(rig, wanted(0, 1))
+    begin(rig, session=session, epoch=1).read()
+    assert [len(host._watchers) for host in rig.hosts.live()] == [1, 1]
+
+    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.loop.run()
+    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 1]
+    rig.sessions.close(session)
+
+    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 0]
+    assert rig.fetches._readers == {}
+
+
+def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> None:
+    rig = Rig(topic(partitions=3))
+    session = opened(rig, wanted(0, 1, 2))
+    begin(rig, session=session, epoch=1).read()
+    poll = Poll(rig, begin(rig, session=session, epoch=2))
+    assert poll.waits
+
+    rig.append(rig.host(partition=2), batch(b"a"))
+    rig.loop.run()
+
+    assert poll.done
+    assert told(poll.job.answer(0)[1]) == {2: True}
+
+
+def test_a_later_request_of_a_session_ends_the_wait_of_the_earlier() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    first = Poll(rig, begin(rig, session=session, epoch=1))
+    second = Poll(rig, begin(rig, session=session, epoch=2))
+
+    assert first.done
+    assert not second.done
+    with pytest.raises(InvalidFetchSessionEpoch):
+        first.job.answer(0)
+
+
+def test_a_session_evicted_while_its_reader_waits_ends_the_wait() -> None:
+    rig = Rig(topic())
+    session = opened(rig, wanted(0))
+    poll = Poll(rig, begin(rig, session=session, epoch=1))
+
+    rig.sessions.close(session)
+
+    assert poll.done
+    assert rig.fetches.waiting == 0
+
+
+class Consuming(RuleBasedStateMachine):
+    """A consumer with a session, long polls and all, reads every record of every partition once and in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig(topic(partitions=4))
+        self.written = dict.fromkeys(range(4), 0)
+        self.positions = dict.fromkeys(range(4), 0)
+        self.asked = dict(self.positions)
+        self.session, self.epoch = 0, 0
+        self.poll: Poll | None = None
+
+    @rule(partition=st.integers(0, 3), count=st.integers(1, 3))
+    def write(self, partition: int, count: int) -> None:
+        self.rig.append(self.rig.host(partition=partition), batch(*[b"v"] * count))
+        self.written[partition] += count
+
+    @rule()
+    def turn(self) -> None:
+        self.rig.loop.run()
+
+    @precondition(lambda self: self.poll is None)
+    @rule(bytes_max=st.sampled_from([1, 200, 1 << 20]))
+    def ask(self, bytes_max: int) -> None:
+        moved = [p for p in range(4) if self.epoch == 0 or self.positions[p] != self.asked[p]]
+        request = [FetchPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
+        self.asked = dict(self.positions)
+        limits = FetchLimits(bytes_min=1, bytes_max=bytes_max)
+        self.poll = Poll(self.rig, begin(self.rig, request, session=self.session, epoch=self.epoch, limits=limits))
+
+    @precondition(lambda self: self.poll is not None)
+    @rule()
+    def wait_out(self) -> None:
+        self.rig.loop.pass_ms(600)
+        assert self.poll is not None
+        assert self.poll.done
+        self.take()
+
+    @precondition(lambda self: self.poll is not None and self.poll.done)
+    @rule()
+    def take(self) -> None:
+        assert self.poll is not None
+        session, results = self.poll.job.answer(self.rig.clock.ms)
+        for partition, outcome in results:
+            assert isinstance(outcome, Fetched)
+            if isinstance(outcome.records, bytes):
+                continue
+            at = partition.partition
+            from penstock.wire.records import iter_batches
+
+            for _, header in iter_batches(outcome.records.read()):
+                assert header.base_offset <= self.positions[at] < header.next_offset
+                self.positions[at] = header.next_offset
+        self.session, self.epoch, self.poll = session, self.epoch + 1, None
+
+    @precondition(lambda self: self.poll is None and self.epoch > 0)
+    @rule()
+    def lose_the_session(self) -> None:
+        self.rig.sessions.close(self.session)
+        self.session = self.epoch = 0
+
+    @invariant()
+    def never_ahead(self) -> None:
+        assert all(self.positions[p] <= self.written[p] for p in range(4))
+
+    @invariant()
+    def news_is_never_missed(self) -> None:
+        """A poll that waits has nothing to read, once the loop has had its turn."""
+        self.rig.loop.run()
+        if self.poll is not None and not self.poll.done:
+            assert self.asked == self.written
+
+    def teardown(self) -> None:
+        for _ in range(20):
+            if self.poll is None:
+                self.ask(1 << 20)
+            self.wait_out()
+        assert self.positions == self.written
+
+
+TestConsuming = Consuming.TestCase
+TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def never_spent() -> Turns:
+    return Turns(lambda callback: None, lambda: 0.0)
+
+
+class Restless(Turns):
+    """A budget that is spent after every step, and whose pauses let something happen."""
+
+    def __init__(self, meanwhile: Iterator[Callable[[], None]]) -> None:
+        super().__init__(lambda callback: None, lambda: 0.0)
+        self._meanwhile = meanwhile
+
+    def spent(self) -> bool:
+        return True
+
+    async def pause(self) -> None:
+        next(self._meanwhile, lambda: None)()
+
+
+def test_many_partitions_read_over_several_turns_give_what_one_turn_would() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    for partition in range(0, count, 7):
+        rig.append(rig.host(partition=partition), batch(b"%d" % partition))
+    at_once = begin(rig, wanted(*range(count)))
+    assert at_once.is_large
+    assert at_once.read()
+
+    in_turns = begin(rig, wanted(*range(count)))
+    assert asyncio.run(in_turns.read_in_turns(never_spent()))
+
+    assert told(in_turns.results) == told(at_once.results)
+    assert in_turns.bytes_read == at_once.bytes_read
+
+
+def test_what_arrives_between_two_turns_is_not_missed_by_the_wait_that_follows() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    job = begin(rig, wanted(*range(count)))
+
+    def arrive() -> None:
+        rig.append(rig.host(partition=0), batch(b"late"))
+
+    turns = Restless(iter([lambda: None, lambda: None, arrive]))
+
+    assert asyncio.run(job.read_in_turns(turns)), "partition 0 was read before it grew, and is read again"
+    assert told(job.results)[0] is True
+
+
+def test_a_session_misses_nothing_between_two_turns_either() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    first = begin(rig, wanted(*range(count)), epoch=0)
+    first.read()
+    session, _ = first.answer(rig.clock.ms)
+    job = begin(rig, session=session, epoch=1)
+    assert job.is_large
+
+    def arrive() -> None:
+        rig.append(rig.host(partition=0), batch(b"late"))
+        rig.loop.run()
+
+    assert asyncio.run(job.read_in_turns(Restless(iter([lambda: None, lambda: None, arrive]))))
+    assert told(job.results)[0] is True
+
+
+def test_a_large_read_stops_when_its_client_is_gone() -> None:
+    count = PARTITIONS_AT_ONCE_MAX + 1
+    rig = Rig(topic(partitions=count))
+    job = begin(rig, wanted(*range(count)))
+    paused: list[int] = []
+
+    def leave_in_the_third_turn() -> None:
+        paused.append(1)
+
+    turns = Restless(iter([leave_in_the_third_turn] * count))
+
+    assert asyncio.run(job.read_in_turns(turns, lambda: len(paused) == 3)), "nobody is left to wait"
+    assert len(paused) == 3
+    assert job.results == []
+
+
+# Resting
+
+
+@given(
+    bytes_min=st.integers(1, 3000),
+    appends=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300)), min_size=1, max_size=30),
+    read_committed=st.booleans(),
+    with_session=st.booleans(),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_wait_ends_with_the_byte_that_was_missing(
+    bytes_min: int, appends: list[tuple[int, int]], read_committed: bool, with_session: bool
+) -> None:
+    rig = Rig(topic(partitions=4))
+    limits = FetchLimits(bytes_min=bytes_min, bytes_max=1 << 30, read_committed=read_committed)
+    job = begin(rig, wanted(0, 1, 2, 3), limits=limits)
+    if with_session:
+        first = begin(rig, wanted(0, 1, 2, 3), epoch=0, limits=limits)
+        first.read()
+        session, _ = first.answer(rig.clock.ms)
+        job = begin(rig, session=session, epoch=1, limits=limits)
+    completed: list[None] = []
+    assert not job.read()
+    job.wait(60_000, lambda: completed.append(None))
+    total = 0
+    for partition, size in appends:
+        records = batch(b"v" * size)
+        total += len(records)
+        rig.append(rig.host(partition=partition), records)
+        rig.loop.run()
+        assert bool(completed) == (total >= bytes_min)
+        if completed:
+            assert job.bytes_read == total
+            break
+
+
+def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(topic(partitions=2))
+    host = rig.host()
+    limits = FetchLimits(bytes_min=1 << 30, bytes_max=1 << 30)
+    for _ in range(2_000):
+        job = begin(rig, wanted(0, 1), limits=limits)
+        assert not job.read()
+        job.wait(60_000, lambda: None)
+    notified: list[None] = []
+    notify = PartitionWatch.notify
+
+    def counted(watch: PartitionWatch, host: PartitionHost) -> None:
+        notified.append(None)
+        notify(watch, host)
+
+    monkeypatch.setattr(PartitionWatch, "notify", counted)
+    one = begin(rig, wanted(0), limits=FetchLimits(bytes_min=1, bytes_max=1 << 20))
+    assert not one.read()
+    answered: list[None] = []
+    one.wait(60_000, lambda: answered.append(None))
+
+    for _ in range(10):
+        rig.append(host, batch(b"a"))
+        rig.loop.run()
+
+    assert len(answered) == 1
+    assert len(notified) == 1, "only the one that lacked a byte"
+
+    rig.change(topic(partitions=2), None)
+    rig.loop.run()
+    assert len(notified) >= 2_000, "a topic that is gone is told to all"
+    assert rig.fetches.waiting == 0
+
+
+def test_many_that_are_answered_at_once_are_answered_over_several_turns() -> None:
+    rig = Rig(topic())
+    for _ in range(200):
+        job = begin(rig, wanted(0), limits=EVERYTHING)
+        assert not job.read()
+        job.wait(60_000, pass_a_millisecond(rig))
+    rig.append(rig.host(), batch(b"a"))
+    turns = 0
+    while rig.fetches.waiting:
+        before = rig.fetches.waiting
+        rig.loop.turn()
+        turns += 1
+        assert before - rig.fetches.waiting <= 2 * NOTIFIED_PER_LOOK
+        assert turns < 1_000
+    assert turns > 3
+
+
+def pass_a_millisecond(rig: Rig) -> Callable[[], None]:
+    def answered() -> None:
+        rig.clock.ms += 1
+
+    return answered

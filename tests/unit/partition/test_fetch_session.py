@@ -1,0 +1,348 @@
+"""Fetch sessions: what an incremental answer may leave out, and whose session makes room."""
+
+from collections.abc import Iterable
+from itertools import count
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from penstock.partition.fetch_session import (
+    EPOCH_MAX,
+    IDLE_MS_BEFORE_EVICTION,
+    FetchPartition,
+    FetchSession,
+    FetchSessions,
+    epoch_after,
+)
+
+TOPIC = b"t" * 16
+OLD_MS = IDLE_MS_BEFORE_EVICTION + 1
+
+
+def sessions(slots_max: int = 10) -> FetchSessions:
+    ids = count()
+    return FetchSessions(slots_max, lambda bound: next(ids) % bound)
+
+
+def asked(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[FetchPartition]:
+    return [FetchPartition(topic, partition, offset, 1024) for partition in partitions]
+
+
+def create(cache: FetchSessions, partitions: int, *, now_ms: int = 0, privileged: bool = False) -> FetchSession | None:
+    return cache.create(asked(*range(partitions)), privileged=privileged, by_topic_id=True, now_ms=now_ms)
+
+
+def made(session: FetchSession | None) -> FetchSession:
+    assert session is not None
+    return session
+
+
+def resume(cache: FetchSessions, session: FetchSession, now_ms: int = 0, *more: FetchPartition) -> FetchSession | None:
+    return cache.resume(session.id, session.epoch, True, more, (), now_ms)
+
+
+def test_a_session_starts_at_epoch_one_and_counts_requests() -> None:
+    cache = sessions()
+    session = made(create(cache, 2))
+    assert session.epoch == 1
+
+    assert resume(cache, session) is session
+    assert session.epoch == 2
+
+
+def test_epochs_wrap_to_one() -> None:
+    assert epoch_after(0) == 1
+    assert epoch_after(EPOCH_MAX) == 1
+    assert epoch_after(-1) == -1
+    cache = sessions()
+    session = made(create(cache, 1))
+    session.epoch = EPOCH_MAX
+    resume(cache, session)
+    assert session.epoch == 1
+
+
+def test_an_unknown_session_a_wrong_epoch_and_another_way_to_name_topics_are_errors() -> None:
+    cache = sessions()
+    session = made(create(cache, 1))
+
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.resume(session.id + 1, 1, True, (), (), 0)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.resume(session.id, 2, True, (), (), 0)
+    with pytest.raises(FetchSessionTopicIdError):
+        cache.resume(session.id, 1, False, (), (), 0)
+    assert session.epoch == 1, "a refused request does not move the session"
+
+
+def test_an_answer_is_void_when_a_later_request_was_taken() -> None:
+    cache = sessions()
+    session = made(create(cache, 1))
+    resume(cache, session)
+    session.check_answer(1)
+
+    resume(cache, session)
+
+    with pytest.raises(InvalidFetchSessionEpoch):
+        session.check_answer(1)
+
+
+def test_partitions_are_added_updated_and_forgotten_by_incremental_requests() -> None:
+    cache = sessions()
+    session = made(create(cache, 2))
+
+    cache.resume(session.id, 1, True, asked(1, 2, offset=50), [(TOPIC, 0), (TOPIC, 9)], 0)
+
+    assert [(p.partition, p.fetch_offset) for p in session] == [(1, 50), (2, 50)]
+    assert cache.partitions_cached == 2
+
+
+def test_a_session_that_forgets_its_last_partition_closes() -> None:
+    cache = sessions()
+    session = made(create(cache, 1))
+
+    assert cache.resume(session.id, 1, True, (), [(TOPIC, 0)], 0) is None
+    assert session.closed
+    assert len(cache) == 0
+    assert cache.partitions_cached == 0
+
+
+def test_a_partition_is_told_again_only_when_something_changed() -> None:
+    partition = asked(0)[0]
+
+    assert partition.told(0, 5, 0, failed=False), "the first answer is always news"
+    assert not partition.told(0, 5, 0, failed=False)
+    assert partition.told(100, 5, 0, failed=False)
+    assert partition.told(0, 6, 0, failed=False)
+    assert partition.told(0, 6, 1, failed=False)
+    assert not partition.told(0, 6, 1, failed=False)
+
+
+def test_an_error_is_always_told_and_so_is_its_end() -> None:
+    partition = asked(0)[0]
+    partition.told(0, 5, 0, failed=False)
+
+    assert partition.told(0, -1, -1, failed=True)
+    assert partition.told(0, -1, -1, failed=True)
+    assert partition.told(0, 5, 0, failed=False)
+
+
+def test_a_settled_partition_is_not_looked_at_until_stirred_or_asked_for() -> None:
+    cache = sessions()
+    session = made(create(cache, 3))
+    for partition in list(session):
+        session.settle(partition)
+    assert not session.active
+
+    session.stir(made_partition(session, 1))
+    cache.resume(session.id, 1, True, asked(2), (), 0)
+
+    assert [p.partition for p in session.active.values()] == [1, 2]
+
+
+def made_partition(session: FetchSession, index: int) -> FetchPartition:
+    partition = session.get((TOPIC, index))
+    assert partition is not None
+    return partition
+
+
+def test_a_forgotten_partition_cannot_be_stirred_back() -> None:
+    cache = sessions()
+    session = made(create(cache, 2))
+    gone = made_partition(session, 0)
+    cache.resume(session.id, 1, True, (), [(TOPIC, 0)], 0)
+
+    session.stir(gone)
+    session.served(gone)
+
+    assert [p.partition for p in session.active.values()] == [1]
+
+
+def test_a_partition_that_gave_records_goes_to_the_end_of_the_line() -> None:
+    session = made(create(sessions(), 3))
+
+    session.served(made_partition(session, 0))
+
+    assert [p.partition for p in session.active.values()] == [1, 2, 0]
+    assert [p.partition for p in session] == [1, 2, 0]
+
+
+def test_the_shell_hears_of_partitions_that_leave() -> None:
+    cache = sessions()
+    session = made(create(cache, 3))
+    left: list[int] = []
+
+    def note(_: FetchSession, gone: Iterable[FetchPartition]) -> None:
+        left.extend(p.partition for p in gone)
+
+    session.on_close = note
+    cache.resume(session.id, 1, True, (), [(TOPIC, 1)], 0)
+    assert left == [1]
+    cache.close(session.id)
+    assert left == [1, 0, 2]
+    cache.close(session.id)
+    assert left == [1, 0, 2]
+
+
+def test_a_full_cache_gives_no_session_to_a_newcomer_while_all_are_young() -> None:
+    cache = sessions(slots_max=2)
+    create(cache, 1)
+    create(cache, 1)
+
+    assert create(cache, 100, now_ms=IDLE_MS_BEFORE_EVICTION) is None
+
+
+def test_the_stalest_session_makes_room() -> None:
+    cache = sessions(slots_max=2)
+    first = made(create(cache, 50, now_ms=0))
+    second = made(create(cache, 1, now_ms=1))
+    resume(cache, first, 2)
+
+    assert create(cache, 1, now_ms=1 + OLD_MS) is not None
+
+    assert cache.get(second.id) is None
+    assert cache.get(first.id) is first
+    assert cache.evictions == 1
+
+
+def test_an_old_session_in_use_yields_to_one_at_least_as_big() -> None:
+    cache = sessions(slots_max=1)
+    old = made(create(cache, 5, now_ms=0))
+    resume(cache, old, OLD_MS)
+
+    assert create(cache, 4, now_ms=OLD_MS) is None
+    assert create(cache, 6, now_ms=OLD_MS) is not None
+    assert old.closed
+
+
+def test_a_session_is_young_until_it_is_used_at_the_age_of_two_minutes() -> None:
+    cache = sessions(slots_max=1)
+    session = made(create(cache, 5, now_ms=0))
+    resume(cache, session, IDLE_MS_BEFORE_EVICTION)
+
+    assert create(cache, 6, now_ms=OLD_MS) is None
+
+
+def test_followers_replace_readers_of_any_age_and_readers_never_followers_in_use() -> None:
+    cache = sessions(slots_max=1)
+    reader = made(create(cache, 500, now_ms=0))
+
+    follower = made(create(cache, 1, now_ms=1, privileged=True))
+    assert reader.closed
+    resume(cache, follower, OLD_MS + 1)
+
+    assert create(cache, 900, now_ms=OLD_MS + 1) is None
+    assert create(cache, 900, now_ms=OLD_MS + 1, privileged=True) is not None
+
+
+def test_ids_in_use_are_not_given_again() -> None:
+    ids = iter([4, 4, 4, 5])
+    cache = FetchSessions(10, lambda bound: next(ids))
+
+    assert [made(create(cache, 1)).id, made(create(cache, 1)).id] == [5, 6]
+
+
+class Polling(RuleBasedStateMachine):
+    """A reader that applies incremental answers to what it knows ends up knowing what a full answer says.
+
+    The broker side looks only at active partitions, settles the quiet ones, and stirs what moves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = sessions()
+        self.logs: dict[int, tuple[int, int, bool]] = dict.fromkeys(range(5), (0, 0, False))
+        """partition -> high watermark, log start, failing"""
+        self.session: FetchSession | None = None
+        self.known: dict[int, tuple[int, int, bool]] = {}
+        self.positions: dict[int, int] = {}
+        self.now_ms = 0
+
+    def stir(self, partition: int) -> None:
+        if self.session is not None and (held := self.session.get((TOPIC, partition))) is not None:
+            self.session.stir(held)
+
+    @rule(partition=st.integers(0, 4), amount=st.integers(1, 3))
+    def append(self, partition: int, amount: int) -> None:
+        high, start, failing = self.logs[partition]
+        self.logs[partition] = (high + amount, start, failing)
+        self.stir(partition)
+
+    @rule(partition=st.integers(0, 4))
+    def delete(self, partition: int) -> None:
+        high, _, failing = self.logs[partition]
+        self.logs[partition] = (high, high, failing)
+        self.stir(partition)
+
+    @rule(partition=st.integers(0, 4), failing=st.booleans())
+    def fail(self, partition: int, failing: bool) -> None:
+        high, start, _ = self.logs[partition]
+        self.logs[partition] = (high, start, failing)
+        self.stir(partition)
+
+    @rule(partitions=st.sets(st.integers(0, 4), min_size=1))
+    def full_fetch(self, partitions: set[int]) -> None:
+        if self.session is not None:
+            self.cache.close(self.session.id)
+        self.positions = {p: self.logs[p][0] for p in partitions}
+        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
+        for partition in request:
+            self.answer(partition)
+        self.known = {p: self.logs[p] for p in partitions}
+        self.session = self.cache.create(request, privileged=False, by_topic_id=True, now_ms=self.now_ms)
+
+    def answer(self, partition: FetchPartition) -> bool:
+        high, start, failing = self.logs[partition.partition]
+        size = 0 if failing else max(0, high - partition.fetch_offset)
+        return partition.told(size, -1 if failing else high, -1 if failing else start, failing)
+
+    @precondition(lambda self: self.session is not None)
+    @rule(add=st.sets(st.integers(0, 4)), forget=st.sets(st.integers(0, 4)), follow=st.booleans())
+    def poll(self, add: set[int], forget: set[int], follow: bool) -> None:
+        session = self.session
+        assert session is not None
+        moved = {p for p in self.positions if follow and self.positions[p] < self.logs[p][0]} - forget
+        for p in moved:
+            self.positions[p] = self.logs[p][0]
+        for p in add - forget:
+            self.positions.setdefault(p, self.logs[p][0])
+        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in (add - forget) | moved]
+        for p in forget:
+            self.positions.pop(p, None)
+            self.known.pop(p, None)
+        gone = [(TOPIC, p) for p in forget]
+        resumed = self.cache.resume(session.id, session.epoch, True, request, gone, self.now_ms)
+        if resumed is None:
+            assert not self.positions
+            self.session = None
+            return
+        for partition in list(resumed.active.values()):
+            index = partition.partition
+            before = partition.fetch_offset
+            if self.answer(partition):
+                self.known[index] = self.logs[index]
+                if not self.logs[index][2] and self.logs[index][0] > before:
+                    resumed.served(partition)
+            else:
+                resumed.settle(partition)
+        assert set(self.known) == set(self.positions)
+        for index, known in self.known.items():
+            high, start, failing = self.logs[index]
+            assert known[2] == failing
+            assert failing or known[:2] == (high, start)
+
+    @precondition(lambda self: self.session is not None)
+    @rule()
+    def a_quiet_poll_looks_at_nothing(self) -> None:
+        session = self.session
+        assert session is not None
+        self.poll(set(), set(), True)
+        self.poll(set(), set(), True)
+        if not any(self.logs[p][2] for p in self.positions):
+            assert not session.active
+
+
+TestPolling = Polling.TestCase
+TestPolling.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)

@@ -1,0 +1,87 @@
+"""A recovery after a power cut that is killed, or loses power, is done again as thoroughly as the first time."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from tests.unit.partition.rig import Rig, Seeded, batch, topic
+
+from penstock.storage import recovery
+from penstock.testing.mem_disk import MemDisk, PowerCut
+
+TOPIC = topic(partitions=2, configs={"internal.segment.bytes": "3000"})
+BATCHES = 30
+
+
+@pytest.fixture(autouse=True)
+def _little_is_read_again_after_a_process_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with logs of more than a megabyte: damage before their end is found by a whole recovery alone."""
+    monkeypatch.setattr(recovery, "PROCESS_CRASH_RESCAN_BYTES", 100)
+
+
+class FewLost(Seeded):
+    """Chance that keeps files and their names, and loses one sector in twenty."""
+
+    def below(self, bound: int) -> int:
+        if bound == 4:
+            return min(1, super().below(20))
+        return bound - 1
+
+
+def after_a_power_cut(seed: int) -> MemDisk:
+    """A disk that has lost some of what was written and not flushed."""
+    rig = Rig(TOPIC)
+    for at in range(BATCHES):
+        for partition in range(2):
+            rig.append(rig.host(partition=partition), batch(b"%05d" % at + b"x" * 500))
+        if at == BATCHES // 3:
+            for host in rig.hosts.live():
+                host.log.flush()
+                host.note_committed()
+            rig.store.checkpoint()
+    disk = rig.disk
+    disk.crash(FewLost(seed))
+    return disk
+
+
+def recovery_stops_at(disk: MemDisk, point: int) -> bool:
+    """Start a broker that dies at its change number `point`; False when the start is through before."""
+    disk.cut_power_at = disk.operations + point
+    try:
+        Rig(TOPIC, disk=disk)
+    except PowerCut:
+        return True
+    return False
+
+
+def assert_sound(rig: Rig) -> None:
+    """Whatever is in the logs holds together, and nothing of what was flushed is missing."""
+    for partition in range(2):
+        offsets = [
+            batch.header.base_offset for batch in rig.host(partition=partition).log.view().walk_from(0, bodies=True)
+        ]
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) > BATCHES // 3
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["the process is killed", "the power fails again"])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_damage_is_served_wherever_the_recovery_stopped(seed: int, power: bool) -> None:
+    crashed = after_a_power_cut(seed)
+    point = 0
+    while recovery_stops_at(disk := copy.deepcopy(crashed), point):
+        if power:
+            disk.crash(Seeded(100 * seed + point))
+        else:
+            disk.kill()
+
+        again = Rig(TOPIC, disk=disk)
+
+        assert_sound(again)
+        # And a third life, killed at work, finds what the second left.
+        again.append(again.host(), batch(b"next"))
+        again.stop(clean=False)
+        assert_sound(Rig(TOPIC, disk=disk))
+        point += 1
+    assert point > 5, "each time at another change of the disk"

@@ -1,0 +1,160 @@
+"""flush=group: acknowledged and visible when on the disk, one fsync for all who wait."""
+
+import asyncio
+import errno
+
+import pytest
+from tests.unit.partition.rig import Rig, Seeded, batch, topic, values
+
+from penstock.model.generated_errors import KafkaStorageError
+
+GROUP = {"flush": "group"}
+
+
+def test_a_batch_is_acknowledged_and_visible_only_when_it_is_on_the_disk() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=GROUP))
+        host = rig.host()
+        appended = rig.append(host, batch(b"a"))
+
+        durable, committed = host.durable(appended.end), host.committed(appended.end)
+        assert durable is not None
+        assert committed is not None
+        assert values(host) == []
+        assert not durable.done()
+        rig.flush()
+
+        await durable
+        await committed
+        assert values(host) == [b"a"]
+        assert host.durable(appended.end) is None
+        assert host.committed(appended.end) is None
+
+    asyncio.run(run())
+
+
+def test_everything_appended_during_a_flush_shares_the_next_one() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=GROUP))
+        host = rig.host()
+        waits = [host.durable(rig.append(host, batch(b"%d" % at)).end) for at in range(5)]
+        assert len(rig.flushing.queue) == 1, "the first asks for a flush, the others wait for it to come back"
+
+        assert rig.flush() == 1
+        done = [wait.done() for wait in waits if wait is not None]
+        assert done == [True, False, False, False, False], "the flush covers what was there when it began"
+        assert rig.flush() == 1
+        assert all(wait.done() for wait in waits if wait is not None)
+        assert rig.flush() == 0
+
+    asyncio.run(run())
+
+
+def test_without_an_acknowledgement_the_batch_still_reaches_the_disk_and_readers() -> None:
+    rig = Rig(topic(configs=GROUP))
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+
+    rig.flush()
+
+    assert values(host) == [b"a"]
+    assert host.log.recovery_point == 1
+
+
+def test_a_retry_of_a_batch_that_is_not_on_the_disk_yet_waits_like_the_first() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=GROUP))
+        host = rig.host()
+        first = rig.append(host, batch(b"a", producer_id=5))
+        again = rig.append(host, batch(b"a", producer_id=5))
+
+        assert again.base_offset == first.base_offset
+        wait = host.durable(again.end)
+        assert wait is not None
+        rig.flush()
+        await wait
+
+    asyncio.run(run())
+
+
+def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=GROUP), topic("plain", number=2))
+        host, other = rig.host(), rig.host("plain")
+        rig.append(other, batch(b"x"))
+        waits = [host.durable(rig.append(host, batch(b"a")).end), host.committed(1)]
+        rig.disk.fail("sync", ".log", errno.EIO)
+
+        rig.flush()
+
+        for wait in waits:
+            assert wait is not None
+            with pytest.raises(KafkaStorageError, match="offline"):
+                await wait
+        for gone in (host, other):
+            with pytest.raises(KafkaStorageError):
+                rig.append(gone, batch(b"b"))
+            with pytest.raises(KafkaStorageError):
+                gone.read(0, 100, at_least_one=True)
+
+    asyncio.run(run())
+
+
+def test_what_was_acknowledged_survives_a_power_cut_and_nothing_else_was_seen() -> None:
+    rig = Rig(topic(configs=GROUP))
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+    rig.flush()
+    rig.append(host, batch(b"b"))
+    seen = values(host)
+    rig.disk.crash(Seeded(3))
+
+    again = Rig(topic(configs=GROUP), disk=rig.disk)
+
+    assert seen == [b"a"]
+    assert values(again.host())[:1] == [b"a"]
+
+
+def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> None:
+    async def run() -> None:
+        before, after = topic(configs=GROUP), topic(configs={})
+        rig = Rig(before)
+        host = rig.host()
+        wait = host.durable(rig.append(host, batch(b"a")).end)
+        assert wait is not None
+
+        rig.change(before, after)
+
+        await wait
+        assert values(host) == [b"a"]
+
+    asyncio.run(run())
+
+
+def test_what_was_written_before_is_flushed_when_a_topic_begins_to_ask_for_the_disk_and_after_a_crash() -> None:
+    before, after = topic(configs={}), topic(configs=GROUP)
+    rig = Rig(before)
+    host = rig.host()
+    rig.append(host, batch(b"a"))
+    assert host.log.is_dirty
+
+    rig.change(before, after)
+    assert rig.flush() == 1
+    assert not host.log.is_dirty
+
+    rig.append(host, batch(b"b"))
+    again = Rig(after, disk=rig.stop(clean=False))
+    assert not again.host().log.is_dirty, "before anybody reads it"
+    assert values(again.host()) == [b"a", b"b"]
+
+
+def test_flush_messages_asks_for_a_flush_every_so_many_records() -> None:
+    rig = Rig(topic(configs={"flush.messages": "3"}))
+    host = rig.host()
+    flushes = []
+    for _ in range(9):
+        rig.append(host, batch(b"a"))
+        flushes.append(rig.flush())
+
+    assert flushes == [0, 0, 1, 0, 0, 1, 0, 0, 1]
+    assert host.log.recovery_point == 9
