@@ -12,7 +12,7 @@ from bench.group_wire import GroupWire
 from bench.transactions import await_coordinator
 
 from cluster.test_disk_trouble import folders_by_partition, running
-from penstock.runtime.coordinator_set import partition_of
+from penstock.coordinator.runtime import partition_of
 from penstock.testing.broker_process import PenstockProcess
 from penstock.wire.api import (
     add_partitions_to_txn,

@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from cluster.small_disks import vanish
 from cluster.test_disk_trouble import code_until_refused, folders_by_partition, running
-from penstock.runtime.coordinator_set import partition_of
+from penstock.coordinator.runtime import partition_of
 from penstock.wire.api import end_txn, init_producer_id
 from penstock.wire.records import Record, build_batch
 from protocol.batches import now_ms

@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from penstock.runtime.coordinator_set import partition_of
+from penstock.coordinator.runtime import partition_of
 from penstock.testing.apache_kafka import tool_command
 from protocol.batches import batch
 from protocol.raw import NONE, UNKNOWN_TOPIC_OR_PARTITION, Wire

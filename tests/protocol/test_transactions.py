@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from penstock.runtime.coordinator_set import partition_of
+from penstock.coordinator.runtime import partition_of
 from protocol.test_kafka_java_tools import TOOLS, on, tool
 from protocol.topics import fresh_name, wait_until
 

@@ -7,9 +7,9 @@ from typing import Any
 from penstock.api.group_asking import ask, when_committed
 from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
 from penstock.api.registry import Api, RequestContext
+from penstock.coordinator.step import Reply
 from penstock.core.group.commands import ConsumerHeartbeat
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
-from penstock.core.step import Reply
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion

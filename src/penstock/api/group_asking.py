@@ -6,10 +6,10 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.core.step import Reply, Ticket
+from penstock.coordinator.context import Coordinator, Sink, coordinator_error
+from penstock.coordinator.step import Reply, Ticket
 from penstock.model.errors import BrokerError
 from penstock.net.reply import Pending
-from penstock.runtime.coordinator_shell import Coordinator, Sink, coordinator_error
 
 C = TypeVar("C", contravariant=True)
 """What a coordinator can be asked."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.api.group_asking import ask, when_committed
 from penstock.api.registry import Api, RequestContext
+from penstock.coordinator.step import Reply
 from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
@@ -21,7 +22,6 @@ from penstock.core.group.commands import (
     Failure,
 )
 from penstock.core.group.shard import GroupShard
-from penstock.core.step import Reply
 from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.api.group_asking import Gathering, ask, when_committed
 from penstock.api.registry import Api, RequestContext
+from penstock.coordinator.step import Reply
 from penstock.core.group.commands import (
     DeleteGroups,
     DeleteGroupsReply,
@@ -24,7 +25,6 @@ from penstock.core.group.commands import (
     SyncGroup,
     SyncReply,
 )
-from penstock.core.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,

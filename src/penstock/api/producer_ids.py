@@ -12,7 +12,7 @@ from typing import Any
 from penstock.api.group_asking import ask
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.producer_ids import ProducerIds
-from penstock.core.step import Reply
+from penstock.coordinator.step import Reply
 from penstock.core.txn.commands import InitProducer, ProducerInitialized
 from penstock.core.txn.old_clients import FENCED_FROM_INIT, told_to
 from penstock.model.errors import BrokerError

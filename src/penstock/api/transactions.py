@@ -15,8 +15,8 @@ from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
+from penstock.coordinator.step import Reply
 from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
-from penstock.core.step import Reply
 from penstock.core.txn.commands import (
     AddPartitions,
     EndTransaction,

@@ -10,7 +10,7 @@ from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.core.step import Reply
+from penstock.coordinator.step import Reply
 from penstock.core.txn.commands import AddPartitions
 from penstock.core.txn.state import BUMPING_VERSION
 from penstock.model.errors import BrokerError

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.context import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
+from penstock.coordinator.step import Event, JobDone, Step, Ticket
 from penstock.core.group.commands import CommitOffsets, GroupCommand
 from penstock.core.group.consumer_events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
 from penstock.core.group.events import ClassicGroupSaved, OffsetStaged, TxnOffsetsDecided
 from penstock.core.group.shard import GroupShard
-from penstock.core.step import Event, JobDone, Step, Ticket
 from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
-from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
 from penstock.runtime.group_journal import encode_event
 from penstock.wire.records import RecordBatchBuilder
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.runtime import CoordinatorSet
 from penstock.core.group.shard import GroupShard
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.records import NO_CONFIGS
@@ -17,7 +18,6 @@ from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
 from penstock.runtime.coordinator import GroupCoordinator
-from penstock.runtime.coordinator_set import CoordinatorSet
 from penstock.runtime.group_journal import EventReader
 from penstock.runtime.group_topics import ImageTopics, changed_topics
 from penstock.storage.store import LogStore

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core.step import Effect, Event, Ticket
+from penstock.coordinator.context import Coordinator, CoordinatorClock, Sink
+from penstock.coordinator.step import Effect, Event, Ticket
 from penstock.core.txn.commands import MarkersWritten, TxnCommand
 from penstock.core.txn.effects import WriteMarkers
 from penstock.core.txn.shard import TxnShard
@@ -24,7 +25,6 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
-from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock, Sink
 from penstock.runtime.txn_journal import encode_event
 from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
 

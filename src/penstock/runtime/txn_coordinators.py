@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.runtime import CoordinatorSet
 from penstock.core.txn.commands import VerifyPartitions
 from penstock.core.txn.shard import TxnShard
 from penstock.metadata.image import MetadataImage
@@ -16,7 +17,6 @@ from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
-from penstock.runtime.coordinator_set import CoordinatorSet
 from penstock.runtime.txn_coordinator import TxnCoordinator
 from penstock.runtime.txn_journal import TxnReader
 from penstock.runtime.txn_markers import MarkerLog

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.unit.partition.rig import NOW_MS, Rig, batch, topic
 
+from penstock.coordinator.loading import RECORDS_AT_ONCE, SkippedBatches, event_slices
 from penstock.model.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRecord, InvalidTimestamp
 from penstock.partition.results import Appended
 from penstock.partition.validation import RECORD_ERRORS_MAX
-from penstock.runtime.coordinator_load import RECORDS_AT_ONCE, SkippedBatches, event_slices
 from penstock.wire import compression
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.record_columns import Columns

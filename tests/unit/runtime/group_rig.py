@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.unit.partition.rig import HOME, Rig, Seeded, topic
 
+from penstock.coordinator.step import Reply
 from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
@@ -18,7 +19,6 @@ from penstock.core.group.commands import (
     JoinReply,
     SyncGroup,
 )
-from penstock.core.step import Reply
 from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.errors import BrokerError
 from penstock.model.topic import TopicState

@@ -20,6 +20,7 @@ from tests.unit.runtime.group_rig import (
 )
 
 from penstock.api.group_asking import when_committed
+from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.core.group.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
 from penstock.core.group.consumer_membership import HURRY_MS
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
@@ -35,7 +36,6 @@ from penstock.model.generated_errors import (
     UnknownServerError,
 )
 from penstock.runtime import coordinator as shell
-from penstock.runtime.coordinator_shell import CoordinatorClock, coordinator_error
 from penstock.wire.records import iter_batches
 
 

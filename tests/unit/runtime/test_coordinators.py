@@ -11,14 +11,16 @@ from tests.unit.partition.rig import HOME, batch, topic
 from tests.unit.runtime.group_rig import OFFSETS, Groups, beat, commit, offsets_topic, took, with_groups
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator import loading
+from penstock.coordinator import runtime as coordinator_runtime
+from penstock.coordinator.runtime import LOAD_CHANGED_MS, partition_of
 from penstock.core.group.commands import HeartbeatReply
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.groups import CoverageView, GroupSource, LagView
 from penstock.observe.metrics import Collector
-from penstock.runtime import coordinator_load, coordinator_set, group_lag
-from penstock.runtime.coordinator_set import LOAD_CHANGED_MS, partition_of
+from penstock.runtime import group_lag
 from penstock.runtime.group_lag import GroupLag
 from penstock.storage.log import Log
 from penstock.storage.view import LogView
@@ -223,7 +225,7 @@ def test_a_load_of_a_deleted_topic_leaves_the_coordinator_of_the_next_one_alone(
                 raise OSError(errno.EIO, "the files are gone")
             return 0
 
-        monkeypatch.setattr(coordinator_set, "load", load)
+        monkeypatch.setattr(coordinator_runtime, "load", load)
         loading = asyncio.create_task(loaded.coordinators.run())
         await begun.wait()
         before = loaded.image.topics[OFFSETS]
@@ -262,15 +264,15 @@ def test_a_partition_that_is_never_read_is_tried_ever_less_and_keeps_nobody_from
             loaded.rig.loop.pass_ms(waits[-1] + 100)
 
         assert waits[:4] == [5_000, 10_000, 20_000, 40_000]
-        assert set(waits[7:]) == {coordinator_set.LOAD_AGAIN_MS_MAX}
+        assert set(waits[7:]) == {coordinator_runtime.LOAD_AGAIN_MS_MAX}
         assert list(loaded.coordinators.serving()) == []
 
     with_groups(act)
 
 
 def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_load, "SLICE_BYTES", 300)
-    monkeypatch.setattr(coordinator_load, "EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr(loading, "SLICE_BYTES", 300)
+    monkeypatch.setattr(loading, "EVENTS_AT_ONCE", 2)
 
     async def act(groups: Groups) -> None:
         for at in range(40):

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.runtime.group_rig import Groups, commit, join, with_groups
 from tests.unit.runtime.test_txn_coordinators import ORDERS, STATE, Transactions
 
+from penstock.coordinator.runtime import partition_of
 from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer
 from penstock.core.txn.state import BUMPING_VERSION, TxnState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidProducerIdMapping, NotCoordinator
-from penstock.runtime.coordinator_set import partition_of
 from penstock.testing.mem_disk import MemDisk
 
 PATHS = ("/one", "/two")

@@ -8,6 +8,7 @@ moves it from one generation to the next is in `generations`.
 from collections.abc import Callable
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import SetTimer, Ticket
 from penstock.core.group.commands import (
     NO_MEMBER_ID,
     DescribedGroup,
@@ -39,7 +40,6 @@ from penstock.core.group.generations import (
 )
 from penstock.core.group.offsets import SINCE_COMMIT
 from penstock.core.group.roster import NO_TIMER, Member, Protocols, offered
-from penstock.core.step import SetTimer, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedInstanceId,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.coordinator.step import Answer, SetTimer, Step, Ticket
 from penstock.core.group.classic import ClassicGroup
 from penstock.core.group.commands import (
     ALL_COMMITTED,
@@ -16,7 +17,6 @@ from penstock.core.group.commands import (
 from penstock.core.group.consumer import CommitCheck, ConsumerGroup
 from penstock.core.group.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
 from penstock.core.group.offsets import OffsetBook
-from penstock.core.step import Answer, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupSubscribedToTopic,

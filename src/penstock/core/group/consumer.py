@@ -8,6 +8,7 @@ get it gets once nobody else has it. So a partition never has two owners, and no
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 
+from penstock.coordinator.step import NOTHING, JobDone, Step, Ticket
 from penstock.core.group.commands import ConsumerHeartbeat, ListedGroup
 from penstock.core.group.consumer_classic import ClassicMembers, refused
 from penstock.core.group.consumer_events import (
@@ -48,7 +49,6 @@ from penstock.core.group.consumer_state import Member, count
 from penstock.core.group.consumer_target import TargetComputed, preferred_assignor
 from penstock.core.group.draft import Draft
 from penstock.core.group.subscription import CONSUMER_PROTOCOL_TYPE
-from penstock.core.step import NOTHING, JobDone, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedMemberEpoch,

@@ -7,6 +7,7 @@ generation, and a sync tells them what they have. Nobody waits for others in it.
 
 from dataclasses import replace
 
+from penstock.coordinator.step import Answer, Step, Ticket
 from penstock.core.group.commands import (
     NO_MEMBER_ID,
     Heartbeat,
@@ -35,7 +36,6 @@ from penstock.core.group.consumer_state import Member
 from penstock.core.group.draft import Draft
 from penstock.core.group.roster import offered
 from penstock.core.group.subscription import CONSUMER_PROTOCOL_TYPE
-from penstock.core.step import Answer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedInstanceId,

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import Job, Step
 from penstock.core.group.consumer_events import (
     JOINING_EPOCH,
     AssignmentEpoch,
@@ -36,7 +37,6 @@ from penstock.core.group.consumer_target import (
 )
 from penstock.core.group.draft import Draft
 from penstock.core.group.topics import TopicsView
-from penstock.core.step import Job, Step
 from penstock.model.generated_errors import UnknownServerError
 from penstock.model.ids import TopicId
 

@@ -7,12 +7,12 @@ it is assigned in a thread, on a picture of the group that nobody changes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.coordinator.step import Job
 from penstock.core.group.assignors import ASSIGNORS
 from penstock.core.group.assignors.spec import Assignor, GroupSpec, MemberSpec, Racks
 from penstock.core.group.consumer_events import NO_PARTITIONS, Partitions
 from penstock.core.group.consumer_state import ConsumerState, Member, Tally
 from penstock.core.group.topics import TopicsView
-from penstock.core.step import Job
 from penstock.model.ids import TopicId
 
 INLINE_SIZE_MAX = 2_000

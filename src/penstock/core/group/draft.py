@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from penstock.core.step import Answer, CancelTimer, Event, Job, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import Answer, CancelTimer, Event, Job, Reply, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 
 

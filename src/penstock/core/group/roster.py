@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from penstock.coordinator.step import Ticket
 from penstock.core.group.commands import JoinedMember
 from penstock.core.group.events import ClassicMemberSaved
-from penstock.core.step import Ticket
 from penstock.model.generated_errors import FencedInstanceId, UnknownMemberId
 
 Protocols = tuple[tuple[str, bytes], ...]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket, failed
 from penstock.core.group.classic import ClassicGroup
 from penstock.core.group.commands import (
     NO_MEMBER_ID,
@@ -49,7 +50,6 @@ from penstock.core.group.generations import JoinDeadline, SessionEnd, SyncDeadli
 from penstock.core.group.offsets import OffsetBook
 from penstock.core.group.sweep import RetentionCheck, RetentionSweep
 from penstock.core.group.topics import TopicsView
-from penstock.core.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket, failed
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupIdNotFound,

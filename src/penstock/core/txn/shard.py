@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.step import NOTHING, Answer, Effect, Event, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import NOTHING, Answer, Effect, Event, Reply, SetTimer, Step, Ticket
 from penstock.core.txn.commands import (
     AddPartitions,
     EndTransaction,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
 from penstock.core.group.commands import ConsumerHeartbeat, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from penstock.core.group.consumer import ConsumerGroup
 from penstock.core.group.consumer_protocol import write_assignment
 from penstock.core.group.consumer_replies import ConsumerHeartbeatReply
 from penstock.core.group.shard import GroupShard
-from penstock.core.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Hashable, Iterable, Sequence
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
 from penstock.core.group.commands import (
     CommitEntry,
     CommitOffsets,
@@ -18,7 +19,6 @@ from penstock.core.group.commands import (
 )
 from penstock.core.group.shard import GroupShard
 from penstock.core.group.sweep import RetentionCheck
-from penstock.core.step import Event, Reply, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.step import Event, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
 from penstock.core.txn.commands import (
     AddPartitions,
     EndTransaction,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.core.txn.rig import A0, A1, B0, TIMEOUT_MS, TV1, TV2, Producer, Rig, written
 
-from penstock.core.step import Reply, Ticket
+from penstock.coordinator.step import Reply, Ticket
 from penstock.core.txn.commands import (
     AddPartitions,
     EndTransaction,

@@ -11,6 +11,8 @@ from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.context import Coordinator, CoordinatorClock
+from penstock.coordinator.loading import BatchReader, SkippedBatches, load
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
@@ -22,8 +24,6 @@ from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
-from penstock.runtime.coordinator_load import BatchReader, SkippedBatches, load
-from penstock.runtime.coordinator_shell import Coordinator, CoordinatorClock
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogChanged
 from penstock.storage.walk import BadBatch

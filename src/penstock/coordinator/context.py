@@ -12,7 +12,7 @@ from concurrent.futures import Future as ThreadFuture
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.step import Answer, CancelTimer, Effect, Event, Job, JobDone, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import Answer, CancelTimer, Effect, Event, Job, JobDone, Reply, SetTimer, Step, Ticket
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (

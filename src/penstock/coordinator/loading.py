@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from penstock.core.step import Event
+from penstock.coordinator.context import Coordinator
+from penstock.coordinator.step import Event
 from penstock.model.batch import BatchHeader
-from penstock.runtime.coordinator_shell import Coordinator
 from penstock.storage.view import LogView
 from penstock.storage.walk import BatchAt
 from penstock.wire.compression import UnsupportedCompression
