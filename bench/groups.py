@@ -19,8 +19,8 @@ from bench.group_wire import GroupWire
 from bench.samples import PENSTOCK, Sample
 from bench.sides import Side, fresh_side
 from bench.works import Sizes, Step
-from penstock.core.group.assignors import ASSIGNORS
-from penstock.core.group.assignors.spec import GroupSpec, MemberSpec
+from penstock.groups.assignors import ASSIGNORS
+from penstock.groups.assignors.spec import GroupSpec, MemberSpec
 from penstock.model.ids import TopicId
 from penstock.testing.processes import Deadline, ProcessFailed
 

@@ -8,15 +8,15 @@ from penstock.api.group_asking import ask, when_committed
 from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply
-from penstock.core.group.commands import ConsumerHeartbeat
-from penstock.core.group.consumer_replies import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
+from penstock.groups.commands import ConsumerHeartbeat
+from penstock.groups.consumer.responses import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
+from penstock.groups.context import GroupCoordinator
+from penstock.groups.service import GroupCoordinators
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
 from penstock.model.ids import TopicId
 from penstock.model.turns import Turns
-from penstock.runtime.coordinator import GroupCoordinator
-from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import consumer_group_describe as describe_api
 from penstock.wire.api import consumer_group_heartbeat as beat_api
 from penstock.wire.slices import each

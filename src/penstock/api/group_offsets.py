@@ -12,7 +12,7 @@ from typing import Any
 from penstock.api.group_asking import ask, when_committed
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply
-from penstock.core.group.commands import (
+from penstock.groups.commands import (
     CommitEntry,
     CommitOffsets,
     CommitReply,
@@ -21,7 +21,9 @@ from penstock.core.group.commands import (
     DeleteOffsetsReply,
     Failure,
 )
-from penstock.core.group.shard import GroupShard
+from penstock.groups.context import GroupCoordinator
+from penstock.groups.service import GroupCoordinators
+from penstock.groups.shard import GroupShard
 from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -33,8 +35,6 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
 from penstock.model.turns import Turns
-from penstock.runtime.coordinator import GroupCoordinator
-from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import offset_delete as delete_api
 from penstock.wire.api import offset_fetch as fetch_api
 from penstock.wire.commit import AnsweredTopic, CommitRequest, decode_commit, encode_commit_response

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.api.group_asking import Gathering, ask, when_committed
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply
-from penstock.core.group.commands import (
+from penstock.groups.commands import (
     DeleteGroups,
     DeleteGroupsReply,
     Heartbeat,
@@ -25,6 +25,8 @@ from penstock.core.group.commands import (
     SyncGroup,
     SyncReply,
 )
+from penstock.groups.context import GroupCoordinator
+from penstock.groups.service import GroupCoordinators
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -35,8 +37,6 @@ from penstock.model.generated_errors import (
     UnknownMemberId,
 )
 from penstock.model.turns import Turns
-from penstock.runtime.coordinator import GroupCoordinator
-from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.api import delete_groups as delete_api
 from penstock.wire.api import describe_groups as describe_api
 from penstock.wire.api import heartbeat as beat_api

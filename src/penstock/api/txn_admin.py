@@ -12,8 +12,8 @@ from typing import Any
 
 from penstock.api.group_asking import when_committed
 from penstock.api.registry import Api, RequestContext
-from penstock.core.group.consumer_patterns import compiled
 from penstock.core.txn.state import STATE_BY_LABEL, Transaction, TxnState
+from penstock.groups.consumer.patterns import compiled
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
 from penstock.model.ids import TopicPartition

@@ -13,6 +13,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
+from penstock.groups.service import GroupCoordinators
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
@@ -27,7 +28,6 @@ from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replicas import Hosts
 from penstock.partition.watcher_notification import Wakes
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.coordinators import GroupCoordinators
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.moving import Moving
 from penstock.runtime.txn_coordinators import TxnCoordinators

@@ -21,6 +21,7 @@ from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller, elect_controller, found, register
+from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta
@@ -39,7 +40,6 @@ from penstock.observe.loop_lag import LoopLag
 from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.group_lag import GroupLag
 from penstock.storage.directories import LogDirectory, StartRefused
 from penstock.storage.disk import RealDisk
 from penstock.storage.producer_id_floor import ProducerIdFloor

@@ -7,13 +7,13 @@ were committed within the transaction.
 from asyncio import Future
 from contextlib import suppress
 
+from penstock.groups.service import GroupCoordinators
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.partition.replicas import Hosts
 from penstock.partition.results import Appended
-from penstock.runtime.coordinators import GroupCoordinators
 from penstock.wire.records import build_marker
 
 MARKERS_PER_TURN_MAX = 100

@@ -17,7 +17,7 @@ from bench.transactions import PARTS as TRANSACTION_PARTS
 from bench.transactions import chosen_works
 from bench.works import FULL, QUICK, produce, scenarios
 
-from penstock.core.group.assignors import ASSIGNORS
+from penstock.groups.assignors import ASSIGNORS
 
 RATE = Row(work="w", title="work", metric="m", unit="msg/s", ratio_min=1.5)
 CPU = Row(work="w", title="work", metric="m", unit="CPU s/GB", ratio_max=0.25)

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.groups.coordinator_rig import TURNS_MAX, Groups, offsets_topic
 from tests.unit.partition.rig import HOME, NOW_MS, topic
-from tests.unit.runtime.group_rig import TURNS_MAX, Groups, offsets_topic
 
 from penstock.api.txn_admin import MarkerWriting
 from penstock.coordinator.step import Reply
-from penstock.core.group.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
 from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
 from penstock.core.txn.events import TransactionSaved
 from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, TxnState
+from penstock.groups.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
 from penstock.model.clock import SystemClock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.groups.coordinator_rig import OFFSETS, Groups
 from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
-from tests.unit.runtime.group_rig import OFFSETS, Groups
 
 from penstock.api.txn_vouching import TxnVouching
-from penstock.core.group.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.core.txn.commands import (
     AddPartitions,
     EndTransaction,
@@ -26,6 +25,7 @@ from penstock.core.txn.commands import (
     TransactionEnded,
 )
 from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION
+from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,

@@ -1,0 +1,249 @@
+"""Who is in a classic group, what each can do, and who leads."""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.coordinator.step import Ticket
+from penstock.groups.commands import JoinedMember
+from penstock.groups.events import ClassicMemberSaved
+from penstock.model.generated_errors import FencedInstanceId, UnknownMemberId
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Ways of sharing out the work that a member offers, the preferred one first, each with what it says of itself."""
+
+NO_TIMER = 0
+NO_ASSIGNMENT = b""
+
+
+def offered(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
+    """Each protocol once; of two with one name the first counts."""
+    once: dict[str, bytes] = {}
+    for name, metadata in protocols:
+        once.setdefault(name, metadata)
+    return tuple(once.items())
+
+
+class Member:
+    """One member, with the requests of its that wait for an answer."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "join_ticket",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_ticket",
+        "timer_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = NO_ASSIGNMENT,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        """Has not been part of a generation: it may not know its id, and is given up even while it waits."""
+        self.join_ticket: Ticket | None = None
+        self.sync_ticket: Ticket | None = None
+        self.deadline_ms = 0
+        """When its silence has lasted too long."""
+        self.timer_ms = NO_TIMER
+        """When the coordinator is woken to look. A heartbeat moves the deadline and leaves the timer alone."""
+
+    @classmethod
+    def restored(cls, saved: ClassicMemberSaved, protocol: str | None) -> "Member":
+        """The member of a record."""
+        member = cls(saved.member_id, saved.group_instance_id, "", "", 0, 0, ())
+        member.recall(saved, protocol)
+        return member
+
+    def recall(self, saved: ClassicMemberSaved, protocol: str | None) -> None:
+        """Be as the record says. What it offers beside the protocol that the record is about is kept.
+
+        Records of the first version know no rebalance timeout.
+        """
+        if self.metadata(protocol) != saved.subscription:
+            self.protocols = ((protocol or "", saved.subscription),)
+        self.client_id = saved.client_id
+        self.client_host = saved.client_host
+        self.session_timeout_ms = saved.session_timeout_ms
+        known = saved.rebalance_timeout_ms >= 0
+        self.rebalance_timeout_ms = saved.rebalance_timeout_ms if known else saved.session_timeout_ms
+        self.assignment = saved.assignment
+
+    def saved(self, protocol: str, assignment: bytes) -> ClassicMemberSaved:
+        return ClassicMemberSaved(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.metadata(protocol) or b"",
+            assignment=assignment,
+        )
+
+    @property
+    def awaits(self) -> bool:
+        """Waits for an answer; it cannot be expected to send heartbeats meanwhile."""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    def metadata(self, protocol: str | None) -> bytes | None:
+        """What it says of itself under a protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), None)
+
+
+class Roster:
+    """The members of one group, in the order they came."""
+
+    __slots__ = ("_members", "_static", "_supporters", "leader")
+
+    def __init__(self, members: Iterable[Member] = (), leader: str | None = None) -> None:
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self._supporters: dict[str, int] = {}
+        self.leader = leader
+        for member in members:
+            self.add(member)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        return self._members.get(member_id)
+
+    def static_id(self, group_instance_id: str | None) -> str | None:
+        """The id of the member that is this instance now."""
+        return None if group_instance_id is None else self._static.get(group_instance_id)
+
+    def checked(self, member_id: str, group_instance_id: str | None) -> Member:
+        """The member that says it is this one. An instance that another has replaced is told so."""
+        if group_instance_id is not None:
+            current = self._static.get(group_instance_id)
+            if current is None:
+                raise UnknownMemberId
+            if current != member_id:
+                raise FencedInstanceId
+        member = self._members.get(member_id)
+        if member is None:
+            raise UnknownMemberId
+        return member
+
+    @property
+    def waiting_to_join(self) -> int:
+        return sum(member.join_ticket is not None for member in self)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """As long as the slowest member asks for."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def add(self, member: Member) -> None:
+        """The first to come leads."""
+        assert member.member_id not in self._members, f"{member.member_id} is a member already"
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self._static, f"{member.group_instance_id} is a member already"
+            self._static[member.group_instance_id] = member.member_id
+        self._members[member.member_id] = member
+        self._count(member, 1)
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member out; where it led, who came next leads."""
+        member = self._members.pop(member_id, None)
+        if member is None:
+            return None
+        self._count(member, -1)
+        if member.group_instance_id is not None:
+            del self._static[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self._members), None)
+        return member
+
+    def replace(self, old_id: str, member: Member) -> Member:
+        """Another instance of a static member takes its place, its lead included; the old one is returned."""
+        assert member.group_instance_id is not None, "only static members are replaced"
+        old = self._members[old_id]
+        self._count(old, -1)
+        self._members = {
+            (member if found is old else found).member_id: (member if found is old else found) for found in self
+        }
+        self._count(member, 1)
+        self._static[member.group_instance_id] = member.member_id
+        if self.leader == old_id:
+            self.leader = member.member_id
+        return old
+
+    def offer(self, member: Member, protocols: Protocols) -> None:
+        """A member offers other protocols than before."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def elect_joined(self) -> bool:
+        """Make sure that the leader is one who has joined anew; false where nobody has."""
+        if self.leader is None:
+            return False
+        if self._members[self.leader].join_ticket is not None:
+            return True
+        joined = next((member for member in self if member.join_ticket is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether one of these is offered by every member."""
+        return any(self._supporters.get(name, 0) == len(self._members) for name, _ in protocols)
+
+    def vote(self) -> str:
+        """Of the protocols that all offer, the one that most prefer; the earlier members' choice where it is a draw."""
+        votes: dict[str, int] = {}
+        for member in self:
+            choice = next(name for name, _ in member.protocols if self._supporters[name] == len(self._members))
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def joined(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        """What a leader is told of the members."""
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol) or b"")
+            for member in self
+        )
+
+    def _count(self, member: Member, by: int) -> None:
+        for name, _ in member.protocols:
+            count = self._supporters.get(name, 0) + by
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]

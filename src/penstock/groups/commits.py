@@ -1,0 +1,128 @@
+"""What a commit of offsets becomes, once its group has let it through."""
+
+from collections.abc import Callable
+
+from penstock.coordinator.step import Answer, SetTimer, Step, Ticket
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.commands import (
+    ALL_COMMITTED,
+    DEFAULT_RETENTION_MS,
+    CommitOffsets,
+    CommitReply,
+    CommitTxnOffsets,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    Failure,
+)
+from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
+from penstock.groups.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
+from penstock.groups.offset_store import OffsetBook
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    OffsetMetadataTooLarge,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+
+
+def metadata_fits(metadata: str, length_max: int) -> bool:
+    """Kafka counts the note of a commit in the units of UTF-16, whatever it takes on the wire."""
+    if 2 * len(metadata) <= length_max:
+        return True
+    return len(metadata.encode("utf-16-le", "surrogatepass")) <= 2 * length_max
+
+
+def commit(
+    command: CommitOffsets,
+    check: CommitCheck | None,
+    timer: SetTimer | None,
+    metadata_length_max: int,
+    ticket: Ticket,
+    now_ms: int,
+) -> Step:
+    """Take every entry whose note is not too long. One that its member may not commit fails the whole request."""
+    group = command.group
+    expire_ms = NO_EXPIRY_MS if command.retention_ms == DEFAULT_RETENTION_MS else now_ms + command.retention_ms
+    events: list[OffsetCommitted] = []
+    failures: dict[int, Failure] = {}
+    for index, entry in enumerate(command.entries):
+        topic, partition, offset, leader_epoch, metadata, topic_id = entry
+        if metadata and not metadata_fits(metadata, metadata_length_max):
+            failures[index] = OffsetMetadataTooLarge
+            continue
+        if check is not None:
+            error = check(topic, topic_id, partition)
+            if error is not None:
+                return Step(answers=(Answer(ticket, error),))
+        events.append(
+            OffsetCommitted(group, topic, partition, offset, leader_epoch, metadata, now_ms, expire_ms, topic_id)
+        )
+    return Step(
+        events=tuple(events),
+        answers=(Answer(ticket, CommitReply(failures) if failures else ALL_COMMITTED),),
+        timers=() if timer is None else (timer,),
+    )
+
+
+def commit_in_txn(
+    command: CommitTxnOffsets,
+    group: ClassicGroup | ConsumerGroup | None,
+    metadata_length_max: int,
+    ticket: Ticket,
+    now_ms: int,
+    *,
+    known: bool,
+) -> Step:
+    """Stage the entries until the transaction ends. `known` is whether there is a group, if only of offsets."""
+    try:
+        check = check_txn_commit(group, command.commit, known=known)
+    except StaleMemberEpoch:
+        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+    except BrokerError as error:
+        return Step(answers=(Answer(ticket, error),))
+    step = commit(command.commit, check, None, metadata_length_max, ticket, now_ms)
+    if isinstance(step.answers[0].reply, StaleMemberEpoch):
+        # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
+        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+    staged = tuple(
+        OffsetStaged(command.producer_id, command.producer_epoch, event)
+        for event in step.events
+        if isinstance(event, OffsetCommitted)
+    )
+    return Step(events=staged, answers=step.answers)
+
+
+def check_txn_commit(
+    group: ClassicGroup | ConsumerGroup | None, command: CommitOffsets, *, known: bool
+) -> CommitCheck | None:
+    """Raise why a transaction may not commit offsets of a group; else the check for each partition, if any."""
+    if isinstance(group, ClassicGroup):
+        group.check_txn_commit(command.member_id, command.group_instance_id, command.generation)
+        return None
+    if group is not None:
+        return group.validate_commit(
+            command.member_id,
+            command.group_instance_id,
+            command.generation,
+            transactional=True,
+            version=command.version,
+        )
+    if command.generation >= 0:
+        raise UnknownMemberId if known else IllegalGeneration
+    return None
+
+
+def delete_offsets(
+    command: DeleteOffsets, subscribed_to: Callable[[str], bool], book: OffsetBook, ticket: Ticket
+) -> Step:
+    """Forget offsets in topics that nobody in the group reads; one that was never committed is as good as forgotten."""
+    events: dict[OffsetForgotten, None] = {}
+    failures: dict[int, Failure] = {}
+    for index, (topic, partition) in enumerate(command.partitions):
+        if subscribed_to(topic):
+            failures[index] = GroupSubscribedToTopic
+        elif book.has(command.group, topic, partition):
+            events[OffsetForgotten(command.group, topic, partition)] = None
+    return Step(events=tuple(events), answers=(Answer(ticket, DeleteOffsetsReply(failures)),))

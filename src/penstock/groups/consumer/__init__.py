@@ -1,0 +1,1 @@
+"""Groups with the consumer protocol (KIP-848): the coordinator computes and reconciles assignments."""

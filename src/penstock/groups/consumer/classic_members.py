@@ -1,0 +1,354 @@
+"""Classic members in a group with the consumer protocol.
+
+During a migration a group has members of both kinds. For the classic ones the coordinator is the leader: joining again
+is their reconciliation, the owned partitions of their subscription are their acknowledgement, the member epoch is their
+generation, and a sync tells them what they have. Nobody waits for others in it.
+"""
+
+from dataclasses import replace
+
+from penstock.coordinator.step import Answer, Step, Ticket
+from penstock.groups.classic.members import offered
+from penstock.groups.commands import (
+    NO_MEMBER_ID,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncReply,
+)
+from penstock.groups.consumer.embedded_protocol import (
+    MalformedProtocolError,
+    Subscription,
+    read_subscription,
+    read_version,
+    write_assignment,
+)
+from penstock.groups.consumer.events import ClassicMetadata, MemberMetadata, MemberState
+from penstock.groups.consumer.membership import Alarm, Change, Membership, Repattern
+from penstock.groups.consumer.migration import MigrationPolicy, by_id, by_name
+from penstock.groups.consumer.reconciliation import Owned
+from penstock.groups.consumer.state import Member
+from penstock.groups.draft import Draft
+from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnknownServerError,
+)
+
+MEMBER_ID_REQUIRED_VERSION_MIN = 4
+
+
+class ClassicMembers(Membership):
+    """The side of a group that its classic members see."""
+
+    # Finding members
+
+    def _known(self, member_id: str) -> Member:
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group}.")
+        return member
+
+    def _known_static(self, instance_id: str) -> Member:
+        member = self.state.static(instance_id)
+        if member is None:
+            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+        return member
+
+    @staticmethod
+    def _check_instance(member: Member, member_id: str, instance_id: str) -> None:
+        if member.member_id != member_id:
+            raise FencedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+            )
+
+    def _check_room(self, member_id: str) -> None:
+        size_max = self.config.group_consumer_max_size
+        if len(self.state.members) >= size_max and member_id not in self.state.members:
+            raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {size_max} members.")
+
+    def _classic_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+        """The classic member that says it is this one, in this generation."""
+        if instance_id is None:
+            member = self._known(member_id)
+        else:
+            found = self.state.static(instance_id)
+            if found is None:
+                raise UnknownMemberId(f"Member with instance id {instance_id} is not a member of group {self.group}.")
+            self._check_instance(found, member_id, instance_id)
+            member = found
+        if not member.classic:
+            raise UnknownMemberId(f"Member {member.member_id} does not use the classic protocol.")
+        epoch = member.current.member_epoch
+        if generation != epoch:
+            raise IllegalGeneration(
+                f"The request generation id {generation} is not equal to the member epoch {epoch} of member "
+                f"{member.member_id}."
+            )
+        return member
+
+    # Joining
+
+    def join_classic(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
+        """A member that speaks the classic protocol joins, in a group that is not empty."""
+        draft = Draft(now_ms)
+        try:
+            self._join(command, ticket, draft)
+        except BrokerError as error:
+            return refused(ticket, error)
+        return draft.step()
+
+    def _join(self, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
+        if self._policy is MigrationPolicy.DISABLED:
+            raise InconsistentGroupProtocol(
+                f"Cannot join the consumer group {self.group} with the classic protocol because the group migration "
+                "is disabled."
+            )
+        unknown = command.member_id == NO_MEMBER_ID
+        member_id = self._choose_member_id(None) if unknown else command.member_id
+        self._check_room(member_id)
+        self._check_protocols(member_id, command)
+        if unknown and command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
+            draft.answer(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
+            return
+        subscription = embedded_subscription(command)
+        existing = self.state.static(command.group_instance_id)
+        before, replaced = self._joining(command, member_id, draft, unknown=unknown)
+        after = replace(before, metadata=metadata_of(before, command, subscription))
+        change = Change(before, after, replaced, known=member_id in self.state.members and replaced is None)
+        renamed = self._remember_metadata(change, draft)
+        resubscribed = self._remember_pattern(change, draft) is not Repattern.KEPT or renamed
+        epoch = self._raise_epoch(change, draft, bump=resubscribed)
+        owned = by_id(subscription.owned, self._topics)
+        if existing is not None and self._replacement_downgrades(existing):
+            after = self._join_downgraded(change, epoch, owned, draft, resubscribed=resubscribed)
+        else:
+            target = self._current_target(change, epoch, draft)
+            after = self._lead(change, target, owned, draft, resubscribed=resubscribed)
+            draft.wake_at(self._timer(Alarm.SESSION, member_id), draft.now_ms + command.session_timeout_ms)
+            draft.wake_at(self._timer(Alarm.SYNC, member_id), draft.now_ms + command.rebalance_timeout_ms)
+            draft.let_sleep(self._timer(Alarm.JOIN, member_id))
+        self._rejoining.discard(member_id)
+        draft.answer(
+            ticket,
+            JoinReply(
+                member_id=member_id,
+                generation=after.current.member_epoch,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocol=command.protocols[0][0],
+            ),
+        )
+
+    def _check_protocols(self, member_id: str, command: JoinGroup) -> None:
+        """It needs a protocol that all classic members know."""
+        classic = self.state.classic_count
+        shared = (self.state.classic_protocols.get(name, 0) == classic for name, _ in command.protocols)
+        if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not any(shared):
+            raise InconsistentGroupProtocol(f"Member {member_id}'s protocols are not supported.")
+
+    def _joining(
+        self, command: JoinGroup, member_id: str, draft: Draft, *, unknown: bool
+    ) -> tuple[Member, Member | None]:
+        """The member as it was, and whom it replaces. A classic one need not wait until an instance has left."""
+        instance_id = command.group_instance_id
+        if instance_id is None:
+            return self.state.members.get(member_id, Member(member_id)), None
+        existing = self.state.static(instance_id)
+        if not unknown:
+            existing = self._known_static(instance_id)
+            self._check_instance(existing, member_id, instance_id)
+            return existing, None
+        if existing is None:
+            return self.state.members.get(member_id, Member(member_id)), None
+        return self._replace_static(existing, member_id, draft), existing
+
+    def _replacement_downgrades(self, replaced: Member) -> bool:
+        """Whether a classic member in the place of this one leaves none of the consumer protocol."""
+        return (
+            not replaced.classic
+            and self.state.classic_count == len(self.state.members) - 1
+            and len(self.state.members) <= self.config.group_max_size
+            and self._policy.downgrades
+        )
+
+    def _join_downgraded(self, change: Change, epoch: int, owned: Owned, draft: Draft, *, resubscribed: bool) -> Member:
+        """The last member of the consumer protocol came back as a classic one: so does the group."""
+        after = change.after
+        replaced = change.replaced if change.replaced is not None else change.before
+        target = self.state.target(replaced.member_id)
+        rebalance = self.state.assignment.epoch < epoch
+        if not rebalance:
+            after = self._lead(change, (self.state.assignment.epoch, target), owned, draft, resubscribed=resubscribed)
+        kept = [
+            (member, self.state.target(member_id))
+            for member_id, member in self.state.members.items()
+            if member_id != replaced.member_id
+        ]
+        reason = f"Downgrade group {self.group} from consumer to classic with stale assignment."
+        self._downgrade([*kept, (after, target)], draft, reason if rebalance else None, change)
+        return after
+
+    # Staying
+
+    def sync_classic(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
+        """It asks for its partitions."""
+        draft = Draft(now_ms)
+        try:
+            member = self._classic_member(command.member_id, command.group_instance_id, command.generation)
+            protocol, metadata = protocols_of(member)[0]
+            check_same_protocol(member, protocol, command)
+        except BrokerError as error:
+            return refused(ticket, error)
+        current = member.current
+        if self.state.assignment.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._expect_rejoin(member, draft)
+            draft.answer(
+                ticket,
+                RebalanceInProgress(
+                    f"A new rebalance is triggered in group {self.group} and member {member.member_id} should rejoin "
+                    "to catch up."
+                ),
+            )
+            return draft.step()
+        draft.let_sleep(self._timer(Alarm.SYNC, member.member_id))
+        self._extend_session(member, draft)
+        assigned = {topic: frozenset(epochs) for topic, epochs in current.assigned.items()}
+        draft.answer(
+            ticket,
+            SyncReply(
+                protocol_type=command.protocol_type,
+                protocol=command.protocol,
+                assignment=write_assignment(by_name(assigned, self._topics), read_version(metadata)),
+            ),
+        )
+        return draft.step()
+
+    def heartbeat_classic(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
+        """It is alive, and told to join again where it has to give or can get something."""
+        draft = Draft(now_ms)
+        try:
+            member = self._classic_member(command.member_id, command.group_instance_id, command.generation)
+        except BrokerError as error:
+            return refused(ticket, error)
+        self._extend_session(member, draft)
+        state = member.current.state
+        if (
+            member.current.member_epoch < self.state.assignment.epoch
+            or state is MemberState.UNREVOKED_PARTITIONS
+            or (state is MemberState.UNRELEASED_PARTITIONS and not self._waits_for_others(member))
+        ):
+            self._expect_rejoin(member, draft)
+            draft.answer(ticket, RebalanceInProgress())
+        else:
+            draft.answer(ticket, HeartbeatReply())
+        return draft.step()
+
+    def _waits_for_others(self, member: Member) -> bool:
+        """Whether somebody still has what this member is to get."""
+        return any(
+            partition not in member.current.assigned.get(topic, ()) and self.state.owner(topic, partition) is not None
+            for topic, partitions in self.state.target(member.member_id).items()
+            for partition in partitions
+        )
+
+    def _expect_rejoin(self, member: Member, draft: Draft) -> None:
+        """A member that was told to join again has its rebalance timeout for it, from when it was first told."""
+        if member.member_id not in self._rejoining:
+            self._rejoining.add(member.member_id)
+            timeout_ms = member.metadata.rebalance_timeout_ms
+            draft.wake_at(self._timer(Alarm.JOIN, member.member_id), draft.now_ms + timeout_ms)
+
+    def _extend_session(self, member: Member, draft: Draft) -> None:
+        classic = member.metadata.classic
+        timeout_ms = self._session_timeout_ms if classic is None else classic.session_timeout_ms
+        draft.wake_at(self._timer(Alarm.SESSION, member.member_id), draft.now_ms + timeout_ms)
+
+    # Leaving
+
+    def leave_classic(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
+        """Members of either protocol are made to leave."""
+        draft = Draft(now_ms)
+        leaving: dict[str, Member] = {}
+        left: list[LeftMember] = []
+        for named in command.members:
+            try:
+                member = self._leaving(named)
+            except BrokerError as error:
+                failure: type[BrokerError] | None = type(error)
+            else:
+                failure = None
+                leaving[member.member_id] = member
+            left.append(LeftMember(member_id=named.member_id, group_instance_id=named.group_instance_id, error=failure))
+        self._fence(list(leaving.values()), draft)
+        draft.answer(ticket, LeaveReply(members=tuple(left)))
+        return draft.step()
+
+    def _leaving(self, named: LeavingMember) -> Member:
+        if named.group_instance_id is None:
+            return self._known(named.member_id)
+        member = self._known_static(named.group_instance_id)
+        if named.member_id != NO_MEMBER_ID:
+            self._check_instance(member, named.member_id, named.group_instance_id)
+        return member
+
+
+def refused(ticket: Ticket, error: BrokerError) -> Step:
+    """Nothing happens but that the requester is told why."""
+    return Step(answers=(Answer(ticket, error),))
+
+
+def embedded_subscription(command: JoinGroup) -> Subscription:
+    """What the member says of itself; it says the same under each protocol."""
+    try:
+        return read_subscription(command.protocols[0][1])
+    except MalformedProtocolError:
+        raise UnknownServerError("Malformed embedded consumer protocol in subscription deserialization.") from None
+
+
+def metadata_of(before: Member, command: JoinGroup, subscription: Subscription) -> MemberMetadata:
+    """What is known of a classic member once it has joined: it has no pattern, and no say in the assignor."""
+    metadata = before.metadata
+    timeout_ms = command.rebalance_timeout_ms
+    return replace(
+        metadata,
+        instance_id=command.group_instance_id or metadata.instance_id,
+        rack_id=subscription.rack_id or metadata.rack_id,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        topics=tuple(sorted(set(subscription.topics))),
+        pattern="",
+        client_id=command.client_id,
+        client_host=command.client_host,
+        classic=ClassicMetadata(command.session_timeout_ms, offered(command.protocols)),
+    )
+
+
+def protocols_of(member: Member) -> tuple[tuple[str, bytes], ...]:
+    assert member.metadata.classic is not None
+    return member.metadata.classic.protocols
+
+
+def check_same_protocol(member: Member, protocol: str, command: SyncGroup) -> None:
+    """A sync names the protocol that the join was answered with, where it names any."""
+    if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
+        raise InconsistentGroupProtocol(
+            f"The protocol type {command.protocol_type} from member {member.member_id} request is not equal to the "
+            f"group protocol type {CONSUMER_PROTOCOL_TYPE}."
+        )
+    if command.protocol not in (None, protocol):
+        raise InconsistentGroupProtocol(
+            f"The protocol name {command.protocol} from member {member.member_id} request is not equal to the "
+            f"protocol name {protocol} returned in the join response."
+        )

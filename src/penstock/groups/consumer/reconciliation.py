@@ -1,0 +1,118 @@
+"""The next step of one member on its way to its target.
+
+A member first gives back what it is not to have; it is believed when its heartbeat no longer lists it. Then it moves to
+the target's epoch and gets what is free, and what is not yet free as others give it back.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from penstock.groups.consumer.events import CurrentAssignment, MemberState, PartitionEpochs, Partitions
+from penstock.model.generated_errors import FencedMemberEpoch
+from penstock.model.ids import TopicId
+
+NONE: Final = frozenset[int]()
+
+Owned = Mapping[TopicId, frozenset[int]]
+"""The partitions that a member says it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a member is led to."""
+
+    epoch: int
+    target: Partitions
+    subscribed: Callable[[TopicId], bool]
+    """Whether the member reads this topic, and the topic exists."""
+    taken: Callable[[TopicId, int], bool]
+    """Whether another member has this partition."""
+
+
+def reconcile(
+    current: CurrentAssignment, to: Destination, owned: Owned | None, *, resubscribed: bool
+) -> CurrentAssignment:
+    """What the member has after this heartbeat; the same value where it has to wait.
+
+    `owned` is what the heartbeat lists, None where it lists nothing new. `resubscribed` says that the heartbeat
+    changed the subscription: what it no longer reads has to go at once.
+    """
+    match current.state:
+        case MemberState.STABLE:
+            if current.member_epoch != to.epoch:
+                return advance(current, to, owned)
+            return unsubscribe(current, to, owned) if resubscribed else current
+        case MemberState.UNREVOKED_PARTITIONS:
+            if still_owns(current.revoking, owned):
+                return unsubscribe(current, to, owned) if resubscribed else current
+            return advance(current, to, owned)
+        case MemberState.UNRELEASED_PARTITIONS:
+            return advance(current, to, owned)
+        case MemberState.UNKNOWN:
+            if owned is None or owned:
+                raise FencedMemberEpoch(
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin."
+                )
+            return advance(replace(current, member_epoch=to.epoch), to, owned)
+    assert_never(current.state)
+
+
+def still_owns(revoking: PartitionEpochs, owned: Owned | None) -> bool:
+    """Whether the member has yet to give something back. One that does not say has."""
+    if owned is None:
+        return True
+    return any(not partitions.isdisjoint(revoking.get(topic, ())) for topic, partitions in owned.items())
+
+
+def advance(current: CurrentAssignment, to: Destination, owned: Owned | None) -> CurrentAssignment:
+    """Give back first; else take what is free, in the target's epoch."""
+    assigned: dict[TopicId, Mapping[int, int]] = {}
+    revoking: dict[TopicId, Mapping[int, int]] = {}
+    gained: dict[TopicId, frozenset[int]] = {}
+    waits = False
+    for topic in {**to.target, **current.assigned}:
+        target: frozenset[int] = to.target.get(topic, NONE) if to.subscribed(topic) else NONE
+        have = current.assigned.get(topic, {})
+        keep = {partition: epoch for partition, epoch in have.items() if partition in target}
+        if keep:
+            assigned[topic] = keep
+        if len(keep) < len(have):
+            revoking[topic] = {partition: epoch for partition, epoch in have.items() if partition not in target}
+        missing = target.difference(keep)
+        free = frozenset(partition for partition in missing if not to.taken(topic, partition))
+        waits = waits or len(free) < len(missing)
+        if free:
+            gained[topic] = free
+    if revoking and still_owns(revoking, owned):
+        return CurrentAssignment(
+            member_epoch=current.member_epoch,
+            previous_epoch=current.member_epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=assigned,
+            revoking=revoking,
+        )
+    for topic, partitions in gained.items():
+        assigned[topic] = {**assigned.get(topic, {}), **dict.fromkeys(partitions, to.epoch)}
+    return CurrentAssignment(
+        member_epoch=to.epoch,
+        previous_epoch=current.member_epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        assigned=assigned,
+    )
+
+
+def unsubscribe(current: CurrentAssignment, to: Destination, owned: Owned | None) -> CurrentAssignment:
+    """Take away the topics that the member no longer reads, and leave all else as it is."""
+    gone = {topic: epochs for topic, epochs in current.assigned.items() if not to.subscribed(topic)}
+    if not gone:
+        return current
+    assigned = {topic: epochs for topic, epochs in current.assigned.items() if topic not in gone}
+    revoking = dict(current.revoking)
+    for topic, epochs in gone.items():
+        revoking[topic] = {**revoking.get(topic, {}), **epochs}
+    left = replace(current, previous_epoch=current.member_epoch, assigned=assigned)
+    if still_owns(revoking, owned):
+        return replace(left, state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
+    return left

@@ -1,0 +1,55 @@
+"""Which heartbeats of the consumer protocol make no sense, whatever group they are for."""
+
+from penstock.config.broker import BrokerConfig
+from penstock.groups.commands import ConsumerHeartbeat
+from penstock.groups.consumer.events import JOINING_EPOCH, LEFT_EPOCH, STATIC_LEFT_EPOCH
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidRequest, UnsupportedAssignor
+
+MEMBER_ID_VERSION_MIN = 1
+"""From this version on a member chooses its own id."""
+
+
+def refusal(command: ConsumerHeartbeat, config: BrokerConfig) -> BrokerError | None:
+    """Why a heartbeat is refused before its group is looked for, in Kafka's words and order."""
+    epoch = command.member_epoch
+    if blank(command.member_id) and (
+        command.version >= MEMBER_ID_VERSION_MIN or epoch > JOINING_EPOCH or epoch == LEFT_EPOCH
+    ):
+        return InvalidRequest("MemberId can't be empty.")
+    for value, name in (
+        (command.group, "GroupId"),
+        (command.group_instance_id, "InstanceId"),
+        (command.rack_id, "RackId"),
+    ):
+        if value is not None and blank(value):
+            return InvalidRequest(f"{name} can't be empty.")
+    if epoch == JOINING_EPOCH:
+        fault = joining_fault(command)
+        if fault is not None:
+            return InvalidRequest(fault)
+    elif epoch == STATIC_LEFT_EPOCH and command.group_instance_id is None:
+        return InvalidRequest("InstanceId can't be null.")
+    elif epoch < STATIC_LEFT_EPOCH:
+        return InvalidRequest("MemberEpoch is invalid.")
+    assignors = config.group_consumer_assignors
+    if command.server_assignor is not None and command.server_assignor not in assignors:
+        return UnsupportedAssignor(
+            f"ServerAssignor {command.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
+        )
+    return None
+
+
+def blank(text: str) -> bool:
+    return not text.strip()
+
+
+def joining_fault(command: ConsumerHeartbeat) -> str | None:
+    """A member that joins says everything, and has nothing yet."""
+    if command.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if command.owned is None or command.owned:
+        return "TopicPartitions must be empty when (re-)joining."
+    if command.subscribed_topics is None and command.subscribed_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None

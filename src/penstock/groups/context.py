@@ -1,0 +1,192 @@
+"""The coordinator of the groups in one partition of `__consumer_offsets`.
+
+Commits of offsets do not depend on one another, so those that come in one turn of the loop are decided as they come and
+written together when the turn ends: the more there are, the less each costs.
+"""
+
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.context import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
+from penstock.coordinator.step import Event, JobDone, Step, Ticket
+from penstock.groups.commands import CommitOffsets, GroupCommand
+from penstock.groups.consumer.events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
+from penstock.groups.events import ClassicGroupSaved, OffsetStaged, TxnOffsetsDecided
+from penstock.groups.record_formats import encode_event
+from penstock.groups.shard import GroupShard
+from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.generated_errors import RecordListTooLarge
+from penstock.model.timers import Timers
+from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.wire.records import RecordBatchBuilder
+
+OFFSET_RECORD_BYTES_MIN = 40
+"""The record of an offset is longer than this, whatever its group and topic are called."""
+
+BATCH_BYTES_FULL = 512 * 1024
+"""A batch of several steps takes no more steps from here on."""
+
+COMMITS_WAITING_MAX = 4096
+"""Commits that wait for the end of the turn; at so many the turn has lasted long enough."""
+
+
+class GroupCoordinator(Coordinator[GroupShard]):
+    """All groups of one partition."""
+
+    __slots__ = ("_commits", "_flush_planned", "_missed_topics")
+
+    def __init__(
+        self,
+        partition: int,
+        host: PartitionHost,
+        shard: GroupShard,
+        *,
+        clock: CoordinatorClock,
+        timers: Timers,
+        threads: Executor,
+        log: Logger,
+        write_timeout_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(
+            partition,
+            host,
+            shard,
+            clock=clock,
+            timers=timers,
+            threads=threads,
+            log=log,
+            write_timeout_ms=write_timeout_ms,
+        )
+        self._commits: list[Step] = []
+        """Commits of this turn, decided and not yet written."""
+        self._flush_planned = False
+        self._missed_topics: set[str] = set()
+        """Topics that changed while the shard was loading."""
+
+    # Serving
+
+    def check_commit(self, count: int) -> None:
+        """Refuse a commit of so many offsets that no batch can hold them, before they are encoded."""
+        if count * OFFSET_RECORD_BYTES_MIN > self._host.config.max_message_bytes:
+            raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
+
+    def submit(self, command: GroupCommand, sink: Sink) -> Ticket:
+        """Decide on a command; `sink` gets its answer, before this returns or later. Raises where nobody is served."""
+        ticket = self.ticket(sink)
+        if type(command) is CommitOffsets:
+            self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))
+            if len(self._commits) >= COMMITS_WAITING_MAX:
+                self.settle()
+            elif not self._flush_planned:
+                self._flush_planned = True
+                get_running_loop().call_soon(self._flush)
+            return ticket
+        self.settle()
+        self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
+        return ticket
+
+    def on_topics(self, names: Iterable[str]) -> None:
+        """Topics appeared, changed or went."""
+        if self._phase is Phase.LOADING:
+            self._missed_topics.update(names)
+        elif self._phase is Phase.SERVING:
+            self.settle()
+            self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker has other settings than when the shard was made."""
+        self._shard.reconfigure(config)
+
+    def decided(self, producer_id: int, *, commit: bool, end: int) -> None:
+        """A marker that ends at `end` is in the log: the offsets of a producer's transaction count from now on, or not.
+
+        Only where the shard serves; a marker must not be written while it is loaded.
+        """
+        assert self._phase is Phase.SERVING, f"a marker while {self._phase}"
+        self._end = max(self._end, end)
+        self._shard.apply(TxnOffsetsDecided(producer_id, commit))
+
+    # Life
+
+    def loaded(self) -> None:
+        super().loaded()
+        missed, self._missed_topics = self._missed_topics, set()
+        if missed:
+            self.on_topics(missed)
+
+    def end(self) -> None:
+        self._commits.clear()
+        super().end()
+
+    # Writing
+
+    def apply(self, event: Event) -> None:
+        self._shard.apply(event)
+
+    def carry_out(self, step: Step) -> None:
+        super().carry_out(step)
+        if not self._refusing:
+            for event in step.events:
+                log_rebalance(self._log, event)
+
+    def encode(self, event: Event) -> tuple[bytes, bytes | None]:
+        return encode_event(event)  # type: ignore[arg-type]
+
+    def seal(self, builder: RecordBatchBuilder, steps: Sequence[Step]) -> bytearray:
+        """Offsets of a transaction are in a batch of its producer, so that its marker ends them too."""
+        first = steps[0].events[0] if steps[0].events else None
+        if not isinstance(first, OffsetStaged):
+            return builder.build()
+        return builder.build(
+            attributes=TRANSACTIONAL_FLAG, producer_id=first.producer_id, producer_epoch=first.producer_epoch
+        )
+
+    def finish(self, done: JobDone) -> Step:
+        return self._shard.finish(done, self._clock.now_ms())
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the commits that wait for the end of the turn."""
+        while self._commits:
+            self._write_commits()
+
+    def _write_commits(self) -> None:
+        """One batch of them, and the rest another time if they are too many."""
+        commits = self._commits
+        now_ms = self._clock.now_ms()
+        builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
+        taken = 0
+        for step in commits:
+            if builder.size_bytes >= BATCH_BYTES_FULL:
+                break
+            self.add_events(builder, step, now_ms)
+            taken += 1
+        steps = commits[:taken]
+        del commits[:taken]
+        self.write(builder, steps, now_ms)
+
+
+def log_rebalance(log: Logger, event: Event) -> None:
+    """One line when a group has a new assignment, or no members any more."""
+    match event:
+        case ClassicGroupSaved(members=(), generation=generation):
+            if generation:
+                log.info("group_empty", group=event.group, generation=generation)
+        case ClassicGroupSaved():
+            log.info(
+                "group_rebalanced",
+                group=event.group,
+                generation=event.generation,
+                members=len(event.members),
+                assignor=event.protocol,
+            )
+        case ConsumerTargetAssignmentMetadata(value=AssignmentEpoch() as target):
+            log.info("group_rebalanced", group=event.group, epoch=target.epoch)
+        case _:
+            pass

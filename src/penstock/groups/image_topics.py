@@ -1,0 +1,58 @@
+"""The topics as coordinators of groups see them."""
+
+from collections.abc import Iterable, Sequence
+
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+
+class ImageTopics:
+    """A `penstock.groups.topics.TopicsView` of the metadata image: always of now."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def partition_count(self, topic: str) -> int | None:
+        found = self._image.topics.get(topic)
+        return None if found is None else len(found.partitions)
+
+    def topic_id(self, topic: str) -> TopicId | None:
+        found = self._image.topics.get(topic)
+        return None if found is None else found.topic_id
+
+    def topic_name(self, topic_id: TopicId) -> str | None:
+        found = self._image.topics_by_id.get(topic_id)
+        return None if found is None else found.name
+
+    def racks(self, topic: str, partition: int) -> Sequence[str]:
+        found = self._image.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return ()
+        brokers = [self._image.brokers.get(replica) for replica in found.partitions[partition].replicas]
+        return tuple(broker.rack for broker in brokers if broker is not None and broker.rack)
+
+    def is_gone(self, topic: str, topic_id: TopicId) -> bool:
+        """Whether a topic exists no longer, or only another one of its name; one without an id has just its name."""
+        found = self._image.topics.get(topic)
+        return found is None or topic_id not in (found.topic_id, TOPIC_ID_ZERO)
+
+    def names(self) -> Iterable[str]:
+        return self._image.topics
+
+
+def changed_topics(delta: ImageDelta) -> list[str]:
+    """Topics that appeared, went, or look different to an assignor."""
+    return [name for change in delta.topics if (name := changed_name(change)) is not None]
+
+
+def changed_name(change: TopicChange) -> str | None:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        one = before or after
+        return None if one is None else one.name
+    if before.topic_id != after.topic_id or len(before.partitions) != len(after.partitions):
+        return after.name
+    same = all(old.replicas == new.replicas for old, new in zip(before.partitions, after.partitions, strict=True))
+    return None if same else after.name

@@ -1,0 +1,59 @@
+"""How far each group is behind, read from memory: its offsets from the coordinators, the ends from the partitions."""
+
+from collections.abc import Iterator
+from itertools import islice, starmap
+
+from penstock.groups.service import GroupCoordinators
+from penstock.model.errors import BrokerError
+from penstock.model.ids import TopicPartition
+from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
+from penstock.partition.replicas import Hosts
+from penstock.storage.store import LogStore
+
+OFFSETS_TOLD_MAX = 20_000
+"""Committed offsets of one scrape: its text must not grow with what clients commit."""
+
+
+class GroupLag:
+    """What a scrape reads of groups. The end that counts is the high watermark: what any reader may come to see."""
+
+    def __init__(self, *, coordinators: GroupCoordinators, hosts: Hosts, logs: LogStore) -> None:
+        self._coordinators = coordinators
+        self._hosts = hosts
+        self._logs = logs
+
+    def rows(self) -> Iterator[GroupRow]:
+        """What is known of every group, over as many turns of the loop as the reader takes."""
+        bounds: dict[TopicPartition, tuple[int, int] | None] = {}
+        left = OFFSETS_TOLD_MAX
+        untold = False
+        for coordinator in list(self._coordinators.loaded()):
+            try:
+                shard = coordinator.shard()
+            except BrokerError:
+                # It was lost since the last row.
+                continue
+            members = list(islice(shard.members_by_group(), left))
+            offsets = list(islice(shard.committed(), left + 1))
+            untold = untold or len(offsets) > left
+            yield from starmap(MembersView, members)
+            for group, committed in offsets[:left]:
+                left -= 1
+                tp = TopicPartition(committed.topic, committed.partition)
+                if tp not in bounds:
+                    bounds[tp] = self._bounds(tp)
+                bound = bounds[tp]
+                if bound is not None:
+                    yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
+        yield CoverageView(self._coordinators.loading, untold)
+
+    def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Start and end of a partition; None where it is not here."""
+        host = self._hosts.used(tp)
+        if host is not None:
+            return host.state.log_start, host.state.high_watermark
+        topic = self._hosts.topic(tp.topic)
+        log = self._logs.get(tp)
+        if topic is None or log is None or tp.partition >= len(topic.partitions):
+            return None
+        return log.log_start, log.log_end

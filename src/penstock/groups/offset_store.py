@@ -1,0 +1,180 @@
+"""Committed offsets: how far each group got in each partition.
+
+There may be a million of them, so one is kept as a few packed bytes: half the memory of a tuple of numbers, and nothing
+for the garbage collector to walk over.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from penstock.groups.commands import CommittedOffset
+from penstock.groups.events import (
+    NO_EXPIRY_MS,
+    OffsetCommitted,
+    OffsetForgotten,
+    OffsetStaged,
+    TxnOffsetsDecided,
+)
+from penstock.groups.pending_txn_offsets import StagedOffsets
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+SINCE_COMMIT = -1
+"""Retention that begins with each commit, and not at one time for a whole group."""
+
+FIXED = struct.Struct("<qqqi16s")
+"""Offset, time of the commit, time of its own expiry, leader epoch, topic id; the metadata's UTF-8 follows."""
+
+pack = FIXED.pack
+unpack_from = FIXED.unpack_from
+
+PARTITION_NUMBERS = tuple(range(4096))
+"""One object for each usual partition number, shared by all groups."""
+
+Partitions = dict[int, bytes]
+
+
+class OffsetBook:
+    """The offsets of every group of a shard."""
+
+    __slots__ = ("_groups", "_staged", "_topic_names", "_unsettled", "count")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Partitions]] = {}
+        self._topic_names: dict[str, str] = {}
+        """One object for each name, shared by all groups that read the topic."""
+        self.count = 0
+        self._staged = StagedOffsets()
+        self._unsettled = self._staged.by_place
+
+    def committed(self, event: OffsetCommitted, *, latest: bool = True) -> None:
+        """Remember, in place of what was committed there before, and of what was staged if this is the latest."""
+        group, topic, partition, offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = event
+        topics = self._groups.get(group)
+        if topics is None:
+            topics = self._groups[group] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[self._topic_names.setdefault(topic, topic)] = {}
+        packed = pack(offset, commit_ms, expire_ms, leader_epoch, topic_id)
+        if metadata:
+            packed += metadata.encode("utf-8", "surrogatepass")
+        if partition in partitions:
+            partitions[partition] = packed
+        else:
+            self.count += 1
+            partitions[PARTITION_NUMBERS[partition] if 0 <= partition < len(PARTITION_NUMBERS) else partition] = packed
+        if latest and self._unsettled:
+            self._staged.overtaken((group, topic, partition))
+
+    def staged(self, event: OffsetStaged) -> None:
+        """Keep an offset for when its transaction is committed."""
+        self._staged.stage(event.producer_id, event.offset)
+
+    def decided(self, event: TxnOffsetsDecided) -> None:
+        """A transaction ended: its offsets are the groups' now, or gone."""
+        for offset in self._staged.decided(event.producer_id, commit=event.commit):
+            self.committed(offset, latest=False)
+
+    def unsettled(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change what a group has committed for a partition."""
+        return (group, topic, partition) in self._unsettled
+
+    def forgotten(self, event: OffsetForgotten) -> None:
+        """Forget what was committed there, if anything was."""
+        if self._unsettled:
+            self._staged.forgotten(event)
+        topics = self._groups.get(event.group)
+        partitions = topics.get(event.topic) if topics else None
+        if topics is None or partitions is None or partitions.pop(event.partition, None) is None:
+            return
+        self.count -= 1
+        if not partitions:
+            del topics[event.topic]
+            if not topics:
+                del self._groups[event.group]
+
+    def has(self, group: str, topic: str, partition: int) -> bool:
+        return partition in self._groups.get(group, {}).get(topic, ())
+
+    def topics_of(self, group: str) -> tuple[str, ...]:
+        """The topics that the group has offsets of."""
+        return tuple(self._groups.get(group, ()))
+
+    def count_of(self, group: str, topic: str | None = None) -> int:
+        """How many offsets a group has, or has of one topic."""
+        topics = self._groups.get(group, {})
+        if topic is None:
+            staged = len(self._staged.places_of(group)) if self._unsettled else 0
+            return sum(map(len, topics.values())) + staged
+        return len(topics.get(topic, ()))
+
+    def some_of(self, group: str, wanted: Iterable[tuple[str, int]]) -> list[CommittedOffset]:
+        """Those of these partitions that the group has an offset of."""
+        topics = self._groups.get(group, {})
+        found: list[CommittedOffset] = []
+        for topic, partition in wanted:
+            packed = topics.get(topic, {}).get(partition)
+            if packed is not None:
+                found.append(unpacked(topic, partition, packed))
+        return found
+
+    def all_of(self, group: str) -> list[CommittedOffset]:
+        """Every offset of a group."""
+        return [
+            unpacked(topic, partition, packed)
+            for topic, partitions in self._groups.get(group, {}).items()
+            for partition, packed in partitions.items()
+        ]
+
+    def everything(self) -> Iterator[tuple[str, CommittedOffset]]:
+        """Every offset with its group."""
+        for group, topics in self._groups.items():
+            for topic, partitions in topics.items():
+                for partition, packed in partitions.items():
+                    yield group, unpacked(topic, partition, packed)
+
+    def tombstones_of(self, group: str) -> list[OffsetForgotten]:
+        """What has to be written to forget all offsets of a group."""
+        places = {
+            (group, topic, partition): None
+            for topic, partitions in self._groups.get(group, {}).items()
+            for partition in partitions
+        }
+        if self._unsettled:
+            places.update(dict.fromkeys(self._staged.places_of(group)))
+        return [OffsetForgotten(*place) for place in places]
+
+    def of_gone_topic(self, topic: str, topic_id: TopicId | None) -> list[OffsetForgotten]:
+        """Tombstones for a topic's offsets: for all where it has no id any more, else for those of an older id.
+
+        Offsets of before topics had ids, or of a client that did not name one, stay with the name.
+        """
+        places = {
+            (group, topic, partition): None
+            for group, topics in self._groups.items()
+            for partition, packed in topics.get(topic, {}).items()
+            if topic_id is None or unpack_from(packed)[4] not in (topic_id, TOPIC_ID_ZERO)
+        }
+        if self._unsettled and topic_id is None:
+            places.update(dict.fromkeys(self._staged.places_in(topic)))
+        return [OffsetForgotten(*place) for place in places]
+
+    def expired(self, group: str, topic: str, from_ms: int, retention_ms: int, now_ms: int) -> list[OffsetForgotten]:
+        """Tombstones for what a group has kept of a topic for longer than it should.
+
+        A commit that named its own retention, as clients could long ago, is kept for that.
+        """
+        found: list[OffsetForgotten] = []
+        for partition, packed in self._groups.get(group, {}).get(topic, {}).items():
+            _, commit_ms, expire_ms, _, _ = unpack_from(packed)
+            if expire_ms == NO_EXPIRY_MS:
+                expire_ms = (commit_ms if from_ms == SINCE_COMMIT else from_ms) + retention_ms
+            if now_ms >= expire_ms and (group, topic, partition) not in self._unsettled:
+                found.append(OffsetForgotten(group, topic, partition))
+        return found
+
+
+def unpacked(topic: str, partition: int, packed: bytes) -> CommittedOffset:
+    offset, commit_ms, _, leader_epoch, topic_id = unpack_from(packed)
+    metadata = packed[FIXED.size :].decode("utf-8", "surrogatepass") if len(packed) > FIXED.size else ""
+    return CommittedOffset(topic, partition, offset, leader_epoch, metadata, commit_ms, TopicId(topic_id))

@@ -1,0 +1,89 @@
+"""Forgetting what nobody comes back to: offsets past their retention, and then the groups that had them.
+
+A shard may hold a million offsets, so it is gone through in slices, none of which holds up the loop.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.draft import Draft
+from penstock.groups.events import ClassicGroupForgotten
+from penstock.groups.offset_store import SINCE_COMMIT, OffsetBook
+
+OFFSETS_PER_SLICE_MAX = 5_000
+"""A slice ends with the topic that reaches this many, or this many groups without offsets."""
+
+Groups = Mapping[str, ClassicGroup | ConsumerGroup | None]
+"""Groups by name; None is one that never had members, of which nothing is known but its offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionCheck:
+    """Timer: look for offsets past their retention, or go on looking."""
+
+
+class RetentionSweep:
+    """One way through all offsets of a shard, and where it is."""
+
+    __slots__ = ("_book", "_groups", "_left")
+
+    def __init__(self, groups: Groups, book: OffsetBook) -> None:
+        self._groups = groups
+        self._book = book
+        self._left: Iterator[tuple[str, str | None]] | None = None
+
+    def look(self, retention_ms: int, interval_ms: int, draft: Draft) -> None:
+        """Look through one slice; come again at once for the next, or after the interval."""
+        if self._left is None:
+            self._left = self._places()
+        looked_at = dropped = 0
+        for group, topic in self._left:
+            if topic is None:
+                # What this slice drops is still in the book: it is applied when it is written.
+                if self._book.count_of(group) == dropped:
+                    self._forget(group, draft)
+                looked_at += 1
+                dropped = 0
+            else:
+                looked_at += self._book.count_of(group, topic)
+                dropped += self._drop_expired(group, topic, retention_ms, draft)
+            if looked_at >= OFFSETS_PER_SLICE_MAX:
+                draft.wake_at(RetentionCheck(), draft.now_ms)
+                return
+        self._left = None
+        draft.wake_at(RetentionCheck(), draft.now_ms + interval_ms)
+
+    def _places(self) -> Iterator[tuple[str, str | None]]:
+        """Each topic of each group, and then the group itself."""
+        for group in tuple(self._groups):
+            for topic in self._book.topics_of(group):
+                yield group, topic
+            yield group, None
+
+    def _drop_expired(self, name: str, topic: str, retention_ms: int, draft: Draft) -> int:
+        if name not in self._groups:
+            return 0
+        group = self._groups[name]
+        from_ms = group.offsets_expire_from() if isinstance(group, ClassicGroup) else SINCE_COMMIT
+        if from_ms is None or (group is not None and group.subscribed_to(topic)):
+            return 0
+        expired = self._book.expired(name, topic, from_ms, retention_ms, draft.now_ms)
+        for event in expired:
+            draft.remember(event)
+        return len(expired)
+
+    def _forget(self, name: str, draft: Draft) -> None:
+        """A group without offsets and without members is nothing, unless somebody is about to join."""
+        if name not in self._groups:
+            return
+        group = self._groups[name]
+        if group is None:
+            draft.remember(ClassicGroupForgotten(group=name))
+        elif group.empty:
+            if isinstance(group, ConsumerGroup):
+                for event in group.tombstones():
+                    draft.remember(event)
+            elif not group.awaited:
+                draft.remember(ClassicGroupForgotten(group=name))

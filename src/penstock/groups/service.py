@@ -1,0 +1,106 @@
+"""Every group's coordinator on this broker."""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.runtime import CoordinatorSet
+from penstock.groups.context import GroupCoordinator
+from penstock.groups.image_topics import ImageTopics, changed_topics
+from penstock.groups.record_formats import EventReader
+from penstock.groups.shard import GroupShard
+from penstock.metadata.image import ImageDelta, MetadataImage
+from penstock.metadata.records import NO_CONFIGS
+from penstock.model.clock import Chance, Clock
+from penstock.model.errors import BrokerError
+from penstock.model.timers import Timers
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.observe.counters import StorageCounters
+from penstock.observe.log import Logger
+from penstock.partition.replica import PartitionHost
+from penstock.partition.replicas import Hosts
+from penstock.storage.store import LogStore
+
+
+class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
+    """Finds the coordinator of a group, or says why there is none here."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        logs: LogStore,
+        image: MetadataImage,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        chance: Chance,
+        timers: Timers,
+        threads: Executor,
+        log: Logger,
+        counters: StorageCounters | None = None,
+    ) -> None:
+        super().__init__(
+            GROUP_OFFSETS_TOPIC,
+            hosts=hosts,
+            logs=logs,
+            image=image,
+            config=config,
+            clock=clock,
+            timers=timers,
+            threads=threads,
+            log=log,
+            counters=counters,
+        )
+        self._chance = chance
+        self._topics = ImageTopics(image)
+
+    def is_managed(self, group: str) -> bool:
+        """Whether a group has or had members. False where its coordinator is not here or still loads."""
+        try:
+            return self.of(group).shard().is_managed(group)
+        except BrokerError:
+            return False
+
+    def make(self, partition: int, host: PartitionHost) -> GroupCoordinator:
+        return GroupCoordinator(
+            partition,
+            host,
+            GroupShard(self._config(), self._topics, self._member_id, self._settings_of),
+            clock=self._clock,
+            timers=self._timers,
+            threads=self._threads,
+            log=self._log,
+            write_timeout_ms=lambda: self._config().offsets_commit_timeout_ms,
+        )
+
+    def reader(self) -> EventReader:
+        return EventReader()
+
+    def after_load(self, coordinator: GroupCoordinator, reader: EventReader) -> None:
+        """A topic may have gone while nobody here looked: the broker was down, or the partition waited to be loaded."""
+        gone = [name for topic_id, name in reader.topics.items() if self._topics.is_gone(name, topic_id)]
+        if gone:
+            coordinator.on_topics(gone)
+
+    def _settings_of(self, group: str) -> Mapping[str, str]:
+        return self._image.group_configs.get(group, NO_CONFIGS)
+
+    def _member_id(self, prefix: str | None) -> str:
+        """An id nobody has: a prefix and a random UUID as Java prints it, or without one as Kafka prints its own."""
+        if prefix is None:
+            return urlsafe_b64encode(self._chance.uuid_bytes()).decode().rstrip("=")
+        raw = self._chance.uuid_bytes().hex()
+        return f"{prefix}-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+
+    def follow(self, delta: ImageDelta) -> None:
+        super().follow(delta)
+        names = changed_topics(delta)
+        if names:
+            for shard in list(self._shards.values()):
+                shard.on_topics(names)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's settings changed: groups that are here already follow them too."""
+        for shard in self._shards.values():
+            shard.reconfigure(config)

@@ -1,0 +1,514 @@
+"""All groups of one partition of `__consumer_offsets`: who is in them and how far they got.
+
+The shard finds the group that a command is for and lets it decide. Times are milliseconds since the epoch, because
+records hold them, of a clock that never goes back: the shell anchors a monotonic one.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import assert_never
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket, failed
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
+from penstock.groups.commands import (
+    NO_MEMBER_ID,
+    CommitOffsets,
+    CommittedOffset,
+    CommitTxnOffsets,
+    ConsumerHeartbeat,
+    DeleteGroups,
+    DeleteGroupsReply,
+    DeleteOffsets,
+    DescribedGroup,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    ListedGroup,
+    SyncGroup,
+)
+from penstock.groups.commits import commit, commit_in_txn, delete_offsets
+from penstock.groups.consumer.events import JOINING_EPOCH, ConsumerEvent, ConsumerGroupMetadata
+from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
+from penstock.groups.consumer.membership import ConsumerTimer, no_overrides
+from penstock.groups.consumer.migration import ClassicAdopted, MigrationPolicy, check_upgrade, upgraded
+from penstock.groups.consumer.requests import refusal
+from penstock.groups.consumer.responses import DescribedConsumerGroup
+from penstock.groups.draft import Draft
+from penstock.groups.events import (
+    NO_STATE_MS,
+    ClassicEvent,
+    ClassicGroupForgotten,
+    ClassicGroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+    OffsetStaged,
+    TxnOffsetsDecided,
+)
+from penstock.groups.offset_store import OffsetBook
+from penstock.groups.retention import RetentionCheck, RetentionSweep
+from penstock.groups.topics import TopicsView
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+
+MS_PER_MINUTE = 60_000
+GROUP_NOT_FOUND_VERSION_MIN = 9
+"""From this version of OffsetCommit on, a generation of a group that does not exist is not just an old one."""
+
+
+ShardEvent = ClassicEvent | ConsumerEvent
+
+
+class GroupShard:
+    """One partition's groups. The shell writes a step's events, applies each, and only then asks for another step.
+
+    The one exception: any number of `CommitOffsets` may be decided before their events are applied.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicsView,
+        choose_member_id: Callable[[str | None], str],
+        overrides: Callable[[str], Mapping[str, str]] = no_overrides,
+    ) -> None:
+        """`choose_member_id` makes an id nobody has: a prefix, a dash and a random UUID; of None, an id alone.
+
+        `overrides` gives the settings that a group has of its own.
+        """
+        self.config = config
+        self._overrides = overrides
+        self._topics = topics
+        self._choose_member_id = choose_member_id
+        self._groups: dict[str, ClassicGroup | ConsumerGroup | None] = {}
+        """None is a group that never had members: it is nothing but its offsets, and there may be a great many."""
+        self._book = OffsetBook()
+        self._sweep = RetentionSweep(self._groups, self._book)
+
+    # Decisions
+
+    def decide(self, command: GroupCommand, ticket: Ticket, now_ms: int) -> Step:
+        """What a command leads to. Every ticket is answered once, now or in a later step; nothing is raised."""
+        if isinstance(command, CommitOffsets):
+            return self._commit(command, ticket, now_ms)
+        if isinstance(command, Heartbeat):
+            return self._heartbeat(command, ticket, now_ms)
+        match command:
+            case JoinGroup():
+                return self._join(command, ticket, now_ms)
+            case SyncGroup():
+                return self._sync(command, ticket, now_ms)
+            case LeaveGroup():
+                return self._leave(command, ticket, now_ms)
+            case CommitTxnOffsets(commit=CommitOffsets(group=name)):
+                limit, known = self.config.offset_metadata_max_bytes, name in self._groups
+                return commit_in_txn(command, self._groups.get(name), limit, ticket, now_ms, known=known)
+            case DeleteOffsets():
+                return self._delete_offsets(command, ticket)
+            case DeleteGroups():
+                return self._delete_groups(command, ticket, now_ms)
+            case ConsumerHeartbeat():
+                return self._consumer_heartbeat(command, ticket, now_ms)
+        assert_never(command)
+
+    def wake(self, key: Hashable, now_ms: int) -> Step:
+        """A timer of this shard rang. One that no longer matters leads to nothing."""
+        if isinstance(key, RetentionCheck):
+            draft = Draft(now_ms)
+            retention_ms = self.config.offsets_retention_minutes * MS_PER_MINUTE
+            self._sweep.look(retention_ms, self.config.offsets_retention_check_interval_ms, draft)
+            return draft.step()
+        if isinstance(key, SessionEnd | JoinDeadline | SyncDeadline | ClassicAdopted):
+            group = self._groups.get(key.group)
+            draft = Draft(now_ms)
+            if isinstance(group, ClassicGroup):
+                if isinstance(key, ClassicAdopted):
+                    group.adopted(draft, rebalance=key.reason is not None)
+                else:
+                    group.wake(key, draft)
+            return draft.step()
+        assert isinstance(key, ConsumerTimer), f"{key} is no timer of a group"
+        group = self._groups.get(key.group)
+        return group.wake(key, now_ms) if isinstance(group, ConsumerGroup) else NOTHING
+
+    def finish(self, done: JobDone, now_ms: int) -> Step:
+        """A job of a step of this shard ended."""
+        group = self._groups.get(done.group)
+        return group.finish(done, now_ms) if isinstance(group, ConsumerGroup) else NOTHING
+
+    def loaded(self, now_ms: int) -> Step:
+        """Every record has been applied: watch over the members from now on, and over stale offsets."""
+        draft = Draft(now_ms)
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup):
+                group.loaded(draft)
+            elif group is not None:
+                draft.add(group.loaded(now_ms))
+        draft.wake_at(RetentionCheck(), now_ms + self.config.offsets_retention_check_interval_ms)
+        return draft.step()
+
+    def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
+        """The log did not take a step's events, so they were not applied: its requests are answered with the failure.
+
+        The returned step takes the place of the refused one: it has an answer for each of its answers, and its timers.
+        It has nothing to be written.
+        """
+        draft = Draft(now_ms)
+        draft.add(Step(timers=step.timers, jobs=step.jobs))
+        for answer in step.answers:
+            joining = isinstance(answer.reply, JoinReply)
+            draft.answer(answer.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
+        for event in step.events:
+            if isinstance(event, ClassicGroupSaved | ClassicGroupForgotten):
+                group = self._groups.get(event.group)
+                if isinstance(group, ClassicGroup):
+                    go_on = group.refused if isinstance(event, ClassicGroupSaved) else group.resumed
+                    go_on(draft)
+        return draft.step()
+
+    def unloaded(self) -> Step:
+        """This broker coordinates these groups no longer: whoever waits is told to look elsewhere.
+
+        There are only answers in it: the shell drops the shard, and its timers with it.
+        """
+        draft = Draft(now_ms=0)
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup):
+                group.unloaded(NotCoordinator, draft)
+        return draft.step()
+
+    def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
+        """These topics appeared, grew or went; the offsets of those that are gone are forgotten."""
+        names = tuple(names)
+        draft = Draft(now_ms)
+        for name in names:
+            for event in self._book.of_gone_topic(name, self._topics.topic_id(name)):
+                draft.remember(event)
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                draft.add(group.on_topics(names, now_ms))
+        return draft.step()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker has other settings: they hold from the next command or timer on."""
+        self.config = config
+        for group in self._groups.values():
+            if group is not None:
+                group.config = config
+
+    # Facts
+
+    def apply(self, event: Event) -> None:
+        """Remember a fact that is in the log now; also replays it."""
+        match event:
+            case OffsetCommitted():
+                if event.group not in self._groups:
+                    self._groups[event.group] = None
+                self._book.committed(event)
+            case OffsetForgotten():
+                self._book.forgotten(event)
+            case OffsetStaged(offset=OffsetCommitted(group=name)):
+                self._groups.setdefault(name, None)
+                self._book.staged(event)
+            case TxnOffsetsDecided():
+                self._book.decided(event)
+            case ClassicGroupSaved():
+                group = self._groups.get(event.group)
+                if not isinstance(group, ClassicGroup):
+                    group = self._groups[event.group] = self._new_classic(event.group, event.state_ms)
+                group.apply(event)
+            case ClassicGroupForgotten():
+                if not isinstance(self._groups.get(event.group), ConsumerGroup):
+                    self._groups.pop(event.group, None)
+            case _:
+                assert isinstance(event, ConsumerEvent), f"{event} is no fact about groups"
+                self._apply_consumer(event)
+
+    def _apply_consumer(self, event: ConsumerEvent) -> None:
+        group = self._groups.get(event.group)
+        if not isinstance(group, ConsumerGroup):
+            if event.value is None:
+                return
+            group = self._groups[event.group] = self._new_consumer(event.group)
+        group.apply(event)
+        if isinstance(event, ConsumerGroupMetadata) and event.value is None:
+            del self._groups[event.group]
+
+    # Readings
+
+    def fetch_offsets(
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> list[CommittedOffset]:
+        """The committed offsets among these partitions, or all. An unknown group has none.
+
+        Raises UnknownMemberId or StaleMemberEpoch where a member of a group with the consumer protocol is out of date.
+        """
+        found = self._groups.get(group)
+        if isinstance(found, ConsumerGroup):
+            found.validate_fetch(member_id, member_epoch)
+        return self._book.all_of(group) if partitions is None else self._book.some_of(group, partitions)
+
+    def unsettled(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change what a group has committed for a partition."""
+        return self._book.unsettled(group, topic, partition)
+
+    def committed(self) -> Iterator[tuple[str, CommittedOffset]]:
+        """Every committed offset with its group, for lag."""
+        return self._book.everything()
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets are committed."""
+        return self._book.count
+
+    def group_names(self) -> list[str]:
+        return list(self._groups)
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = (), names: Iterable[str] | None = None
+    ) -> list[ListedGroup]:
+        """The groups in one of these states and of one of these types; none given means any. Case does not matter.
+
+        With `names` only those of them that there are: a shard with many groups is listed some at a time.
+        """
+        in_states = {state.strip().lower() for state in states}
+        of_types = {type_.lower() for type_ in types}
+        found: list[ListedGroup] = []
+        for name in self._groups if names is None else names:
+            if name not in self._groups:
+                continue
+            listed = (self._groups[name] or self._new_classic(name)).listed()
+            if in_states and listed.state.lower() not in in_states:
+                continue
+            if of_types and listed.type.lower() not in of_types:
+                continue
+            found.append(listed)
+        return found
+
+    def describe(self, group: str) -> DescribedGroup:
+        """A classic group. Raises GroupIdNotFound, in Kafka's words, where there is none of that name and kind."""
+        found = self._found(group)
+        if isinstance(found, ConsumerGroup):
+            raise GroupIdNotFound(f"Group {group} is not a classic group.")
+        return found.described()
+
+    def describe_consumer(self, group: str) -> DescribedConsumerGroup:
+        """A group with the consumer protocol. Raises GroupIdNotFound as `describe` does."""
+        found = self._found(group)
+        if not isinstance(found, ConsumerGroup):
+            raise GroupIdNotFound(f"Group {group} is not a consumer group.")
+        return found.describe()
+
+    def is_managed(self, group: str) -> bool:
+        """Whether a group has or had members, as opposed to one that only stores offsets."""
+        return self._groups.get(group) is not None
+
+    def members_by_group(self) -> Iterator[tuple[str, int]]:
+        """How many members each group has."""
+        for name, group in self._groups.items():
+            yield name, 0 if group is None else group.member_count
+
+    # One command each
+
+    def _commit(self, command: CommitOffsets, ticket: Ticket, now_ms: int) -> Step:
+        check: CommitCheck | None = None
+        timer: SetTimer | None = None
+        try:
+            group = self._groups.get(command.group)
+            if isinstance(group, ClassicGroup):
+                timer = group.check_commit(command.member_id, command.group_instance_id, command.generation, now_ms)
+            elif group is not None:
+                check = group.validate_commit(
+                    command.member_id,
+                    command.group_instance_id,
+                    command.generation,
+                    transactional=False,
+                    version=command.version,
+                )
+            elif command.generation >= 0:
+                raise self._no_generation(command)
+        except BrokerError as error:
+            return failed(ticket, error)
+        return commit(command, check, timer, self.config.offset_metadata_max_bytes, ticket, now_ms)
+
+    def _no_generation(self, command: CommitOffsets) -> BrokerError:
+        """Somebody says it is in a generation of a group that has never had one."""
+        if command.group in self._groups:
+            return UnknownMemberId()
+        if command.version >= GROUP_NOT_FOUND_VERSION_MIN:
+            return GroupIdNotFound(f"Group {command.group} not found.")
+        return IllegalGeneration()
+
+    def _join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
+        error: type[BrokerError] | None = None
+        if not command.group:
+            error = InvalidGroupId
+        elif not (
+            self.config.group_min_session_timeout_ms
+            <= command.session_timeout_ms
+            <= self.config.group_max_session_timeout_ms
+        ):
+            error = InvalidSessionTimeout
+        elif command.group not in self._groups and command.member_id != NO_MEMBER_ID:
+            error = UnknownMemberId
+        if error is not None:
+            return Step(answers=(Answer(ticket, JoinReply(member_id=command.member_id, error=error)),))
+        group = self._groups.get(command.group)
+        draft = Draft(now_ms)
+        if isinstance(group, ConsumerGroup):
+            if not group.empty:
+                return group.join_classic(command, ticket, now_ms)
+            if command.member_id != NO_MEMBER_ID:
+                return Step(answers=(Answer(ticket, JoinReply(member_id=command.member_id, error=UnknownMemberId)),))
+            draft.add(Step(events=group.tombstones()))
+        is_new = command.group not in self._groups or isinstance(group, ConsumerGroup)
+        if not isinstance(group, ClassicGroup):
+            group = self._new_classic(command.group, now_ms)
+            self._groups[command.group] = group
+        if is_new:
+            # So that the group is known after a crash, whatever comes of this.
+            draft.remember(group.saved())
+        group.join(command, ticket, draft)
+        return draft.step()
+
+    def _sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
+        group = self._groups.get(command.group)
+        if not command.group:
+            return failed(ticket, InvalidGroupId())
+        if group is None or group.empty:
+            return failed(ticket, UnknownMemberId())
+        if isinstance(group, ConsumerGroup):
+            return group.sync_classic(command, ticket, now_ms)
+        draft = Draft(now_ms)
+        group.sync(command, ticket, draft)
+        return draft.step()
+
+    def _heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
+        group = self._groups.get(command.group)
+        if not command.group:
+            return failed(ticket, InvalidGroupId())
+        if group is None:
+            return failed(ticket, UnknownMemberId())
+        if isinstance(group, ConsumerGroup):
+            return group.heartbeat_classic(command, ticket, now_ms)
+        draft = Draft(now_ms)
+        group.heartbeat(command, ticket, draft)
+        return draft.step()
+
+    def _leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
+        if not command.group:
+            return failed(ticket, InvalidGroupId())
+        if command.group not in self._groups:
+            return failed(ticket, UnknownMemberId())
+        group = self._groups[command.group]
+        if isinstance(group, ConsumerGroup):
+            return group.leave_classic(command, ticket, now_ms)
+        draft = Draft(now_ms)
+        (group or self._new_classic(command.group)).leave(command, ticket, draft)
+        return draft.step()
+
+    def _delete_offsets(self, command: DeleteOffsets, ticket: Ticket) -> Step:
+        if not command.group:
+            return failed(ticket, InvalidGroupId())
+        try:
+            group = self._found(command.group)
+            if isinstance(group, ClassicGroup):
+                group.check_offset_delete()
+        except BrokerError as error:
+            return failed(ticket, error)
+        return delete_offsets(command, group.subscribed_to, self._book, ticket)
+
+    def _delete_groups(self, command: DeleteGroups, ticket: Ticket, now_ms: int) -> Step:
+        draft = Draft(now_ms)
+        failures: dict[str, BrokerError] = {}
+        for name in dict.fromkeys(command.groups):
+            try:
+                group = self._found(name)
+                if isinstance(group, ConsumerGroup):
+                    group.validate_delete()
+                    tombstones: tuple[ShardEvent, ...] = group.tombstones()
+                else:
+                    group.check_delete()
+                    group.retired(draft)
+                    tombstones = (ClassicGroupForgotten(group=name),)
+            except BrokerError as error:
+                failures[name] = error
+            else:
+                draft.add(Step(events=(*self._book.tombstones_of(name), *tombstones)))
+        draft.answer(ticket, DeleteGroupsReply(failures))
+        return draft.step()
+
+    def _consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
+        error = refusal(command, self.config)
+        if error is not None:
+            return failed(ticket, error)
+        joins = command.member_epoch == JOINING_EPOCH
+        group = self._groups.get(command.group)
+        if isinstance(group, ConsumerGroup):
+            return group.heartbeat(command, ticket, now_ms)
+        if command.group not in self._groups:
+            if joins:
+                return self._new_consumer(command.group).heartbeat(command, ticket, now_ms)
+            kind = "Consumer group" if command.member_epoch > JOINING_EPOCH else "Group"
+            return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
+        if not joins:
+            return failed(ticket, GroupIdNotFound(f"Group {command.group} is not a consumer group."))
+        return self._upgrade(group or self._new_classic(command.group), command, ticket, now_ms)
+
+    def _upgrade(self, group: ClassicGroup, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
+        """A member with the consumer protocol joins a classic group, which becomes one of its kind.
+
+        What it becomes is decided on a copy; the real one is made when the events are applied.
+        """
+        draft = Draft(now_ms)
+        draft.remember(ClassicGroupForgotten(group=group.name))
+        becomes = self._new_consumer(group.name)
+        if not group.empty:
+            image = group.image()
+            try:
+                policy = MigrationPolicy.named(self.config.group_consumer_migration_policy)
+                check_upgrade(image, policy, self.config.group_consumer_max_size)
+                events = upgraded(image, self._topics)
+            except BrokerError as error:
+                return failed(ticket, error)
+            for event in events:
+                draft.remember(event)
+                becomes.apply(event)
+        joined = becomes.heartbeat(command, ticket, now_ms)
+        if any(isinstance(answer.reply, BrokerError) for answer in joined.answers):
+            return joined  # The group stays as it was: nobody joined it.
+        if not group.empty:
+            group.unloaded(RebalanceInProgress, draft)
+            draft.add(becomes.loaded(now_ms))
+        group.retired(draft)
+        draft.add(joined)
+        return draft.step()
+
+    # Groups
+
+    def _found(self, name: str) -> ClassicGroup | ConsumerGroup:
+        """The group of that name. Raises GroupIdNotFound."""
+        if name not in self._groups:
+            raise GroupIdNotFound(f"Group {name} not found.")
+        return self._groups[name] or self._new_classic(name)
+
+    def _new_classic(self, name: str, state_ms: int = NO_STATE_MS) -> ClassicGroup:
+        return ClassicGroup(name, self.config, self._choose_member_id, state_ms=state_ms)
+
+    def _new_consumer(self, name: str) -> ConsumerGroup:
+        return ConsumerGroup(name, self.config, self._topics, self._choose_member_id, self._overrides)

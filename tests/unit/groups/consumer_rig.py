@@ -1,0 +1,289 @@
+"""A shell in miniature for groups with the consumer protocol: a log that is a list, and time that is a number."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
+from penstock.groups.commands import ConsumerHeartbeat, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
+from penstock.groups.consumer.embedded_protocol import write_assignment
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.responses import ConsumerHeartbeatReply
+from penstock.groups.shard import GroupShard
+from penstock.model.errors import BrokerError
+from penstock.model.ids import TopicId
+
+NOW_MS = 1_000_000
+GROUP = "g"
+
+
+def topic_id(name: str, generation: int = 0) -> TopicId:
+    return TopicId(hashlib.md5(f"{name}/{generation}".encode(), usedforsecurity=False).digest())
+
+
+class Topics:
+    """The topics there are, by name."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = dict(counts)
+        self.generations: dict[str, int] = {}
+        self.rack_names: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    def partition_count(self, topic: str) -> int | None:
+        return self.counts.get(topic)
+
+    def topic_id(self, topic: str) -> TopicId | None:
+        return topic_id(topic, self.generations.get(topic, 0)) if topic in self.counts else None
+
+    def topic_name(self, wanted: TopicId) -> str | None:
+        return next((name for name in self.counts if self.topic_id(name) == wanted), None)
+
+    def racks(self, topic: str, partition: int) -> Sequence[str]:
+        return self.rack_names.get((topic, partition), ())
+
+    def names(self) -> Iterable[str]:
+        return list(self.counts)
+
+
+@dataclass
+class Waiting:
+    """A request that has no answer yet."""
+
+    ticket: Ticket
+
+
+class Rig:
+    """Writes, applies, answers, and keeps the time for one shard."""
+
+    def __init__(self, topics: Topics | None = None, *, assignment_interval_ms: int = 0, **settings: Any) -> None:
+        self.topics = topics if topics is not None else Topics(a=6)
+        self.config = BrokerConfig(group_consumer_assignment_interval_ms=assignment_interval_ms, **settings)
+        self.ids = itertools.count(1)
+        self.tickets = itertools.count(1)
+        self.shard = self.new_shard()
+        self.now_ms = NOW_MS
+        self.log: list[Event] = []
+        self.answers: dict[Ticket, Any] = {}
+        self.timers: dict[Any, int] = {}
+        self.jobs: list[Job] = []
+        self.jobs_wait = False
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics, lambda prefix: f"{prefix or 'id'}-{next(self.ids)}")
+
+    # Doing what a step says
+
+    def do(self, step: Step) -> None:
+        for event in step.events:
+            self.log.append(event)
+            self.shard.apply(event)
+        for answer in step.answers:
+            assert answer.ticket not in self.answers, "answered twice"
+            self.answers[answer.ticket] = answer.reply
+        for timer in step.timers:
+            match timer:
+                case SetTimer():
+                    self.timers[timer.key] = timer.at_ms
+                case CancelTimer():
+                    self.timers.pop(timer.key, None)
+        self.jobs += step.jobs
+        if not self.jobs_wait:
+            self.run_jobs()
+
+    def run_jobs(self) -> None:
+        while self.jobs:
+            self.do(self.shard.finish(self.jobs.pop(0).run(), self.now_ms))
+
+    def ask(self, command: Any) -> Any:
+        """Send a request; its reply, the error it was answered with, or that it waits."""
+        ticket = Ticket(next(self.tickets))
+        self.do(self.shard.decide(command, ticket, self.now_ms))
+        self.ring()
+        return self.answers.get(ticket, Waiting(ticket))
+
+    def ring(self) -> None:
+        """Wake whoever is due."""
+        for _ in range(10_000):
+            due = sorted((at_ms, repr(key), key) for key, at_ms in self.timers.items() if at_ms <= self.now_ms)
+            if not due:
+                return
+            _, _, key = due[0]
+            del self.timers[key]
+            self.do(self.shard.wake(key, self.now_ms))
+        raise AssertionError("timers without end")
+
+    def pass_ms(self, span_ms: int) -> None:
+        """Let time pass, and timers ring when they are due."""
+        until_ms = self.now_ms + span_ms
+        while True:
+            at_ms = min((at_ms for at_ms in self.timers.values()), default=until_ms)
+            self.now_ms = max(self.now_ms, min(at_ms, until_ms))
+            self.ring()
+            if at_ms > until_ms or not self.timers:
+                self.now_ms = until_ms
+                return
+            if min(self.timers.values(), default=until_ms + 1) > until_ms:
+                self.now_ms = until_ms
+                return
+
+    def change_topics(self, **counts: int) -> None:
+        """Make topics, let them grow, or, with no partitions, delete them."""
+        for name, partitions in counts.items():
+            if partitions:
+                self.topics.counts[name] = partitions
+            else:
+                self.topics.counts.pop(name, None)
+                self.topics.generations[name] = self.topics.generations.get(name, 0) + 1
+        self.do(self.shard.on_topics(list(counts), self.now_ms))
+        self.ring()
+
+    def restart(self) -> None:
+        """A broker that knows nothing but the log."""
+        self.shard = self.new_shard()
+        self.timers.clear()
+        self.jobs.clear()
+        for event in self.log:
+            self.shard.apply(event)
+        self.do(self.shard.loaded(self.now_ms))
+
+    # Looking
+
+    def group(self, name: str = GROUP) -> ConsumerGroup:
+        group = self.shard._groups[name]  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    @property
+    def state(self) -> str:
+        return next(listed.state for listed in self.shard.list_groups() if listed.group == GROUP)
+
+    # Requests
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> Any:
+        return self.ask(heartbeat(member_id, epoch, **fields))
+
+    def join(self, member_id: str, *topics: str, **fields: Any) -> Any:
+        return self.ask(joining(member_id, *topics, **fields))
+
+    def leave(self, member_id: str, epoch: int = -1, instance: str | None = None) -> Any:
+        return self.ask(heartbeat(member_id, epoch, instance=instance))
+
+
+def heartbeat(
+    member_id: str,
+    epoch: int,
+    *,
+    group: str = GROUP,
+    instance: str | None = None,
+    rack: str | None = None,
+    timeout_ms: int = -1,
+    topics: Iterable[str] | None = None,
+    regex: str | None = None,
+    assignor: str | None = None,
+    owned: dict[str, Iterable[int]] | None = None,
+    version: int = 1,
+    client_host: str = "/127.0.0.1",
+) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        group=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        group_instance_id=instance,
+        rack_id=rack,
+        rebalance_timeout_ms=timeout_ms,
+        subscribed_topics=None if topics is None else tuple(topics),
+        subscribed_regex=regex,
+        server_assignor=assignor,
+        owned=None if owned is None else tuple((topic_id(name), tuple(indexes)) for name, indexes in owned.items()),
+        client_id="client",
+        client_host=client_host,
+        version=version,
+    )
+
+
+def joining(member_id: str, *topics: str, **fields: Any) -> ConsumerHeartbeat:
+    named: Iterable[str] | None = None if "regex" in fields and not topics else topics
+    return heartbeat(member_id, 0, topics=named, owned={}, **{"timeout_ms": 60_000, **fields})
+
+
+def assigned(reply: Any, topic: str = "a") -> set[int] | None:
+    """The partitions of a topic in a heartbeat's reply, or that it says nothing of partitions."""
+    assert isinstance(reply, ConsumerHeartbeatReply), reply
+    if reply.assignment is None:
+        return None
+    return set(dict(reply.assignment).get(topic_id(topic), ()))
+
+
+def refusal_of(reply: Any) -> tuple[str, str]:
+    assert isinstance(reply, BrokerError), reply
+    return reply.name, str(reply)
+
+
+# Classic members
+
+
+def subscription(topics: Iterable[str], owned: dict[str, Iterable[int]] | None = None, version: int = 3) -> bytes:
+    """A consumer's metadata. A subscription's owned partitions are written as an assignment's are."""
+    names = [name.encode() for name in topics]
+    parts = [version.to_bytes(2), len(names).to_bytes(4)]
+    parts += [len(name).to_bytes(2) + name for name in names]
+    parts.append((-1).to_bytes(4, signed=True))
+    if version >= 1:
+        parts.append(write_assignment((owned or {}).items(), 0)[2:-4])
+    if version >= 2:
+        parts.append((-1).to_bytes(4, signed=True))
+    if version >= 3:
+        parts.append((-1).to_bytes(2, signed=True))
+    return b"".join(parts)
+
+
+def classic_join(
+    member_id: str,
+    topics: Iterable[str] = ("a",),
+    *,
+    owned: dict[str, Iterable[int]] | None = None,
+    instance: str | None = None,
+    protocols: Iterable[str] = ("range",),
+    version: int = 9,
+) -> JoinGroup:
+    metadata = subscription(topics, owned)
+    return JoinGroup(
+        group=GROUP,
+        member_id=member_id,
+        group_instance_id=instance,
+        client_id="classic",
+        client_host="/127.0.0.1",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        protocol_type="consumer",
+        protocols=tuple((name, metadata) for name in protocols),
+        version=version,
+    )
+
+
+def classic_sync(
+    member_id: str,
+    generation: int,
+    assignments: dict[str, dict[str, Iterable[int]]] | None = None,
+    instance: str | None = None,
+) -> SyncGroup:
+    return SyncGroup(
+        group=GROUP,
+        member_id=member_id,
+        group_instance_id=instance,
+        generation=generation,
+        protocol_type="consumer",
+        protocol="range",
+        assignments=tuple((to, write_assignment(work.items(), 3)) for to, work in (assignments or {}).items()),
+    )
+
+
+def classic_beat(member_id: str, generation: int, instance: str | None = None) -> Heartbeat:
+    return Heartbeat(group=GROUP, member_id=member_id, group_instance_id=instance, generation=generation)
+
+
+def classic_leave(*members: LeavingMember) -> LeaveGroup:
+    return LeaveGroup(group=GROUP, members=members)

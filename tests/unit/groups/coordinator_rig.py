@@ -1,0 +1,181 @@
+"""Groups on a disk in memory: coordinators with a log of their own, without a network and with time that is set."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from tests.unit.partition.rig import HOME, Rig, Seeded, topic
+
+from penstock.coordinator.step import Reply
+from penstock.groups.commands import (
+    CommitEntry,
+    CommitOffsets,
+    CommitReply,
+    CommitTxnOffsets,
+    DeleteGroups,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    SyncGroup,
+)
+from penstock.groups.context import GroupCoordinator
+from penstock.groups.service import GroupCoordinators
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
+from penstock.model.errors import BrokerError
+from penstock.model.topic import TopicState
+from penstock.testing.mem_disk import MemDisk
+
+OFFSETS = "__consumer_offsets"
+SESSION_MS = 10_000
+TURNS_MAX = 10_000
+
+
+def offsets_topic(partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicState:
+    return topic(OFFSETS, partitions, number=99, configs={"cleanup.policy": "compact", **(configs or {})})
+
+
+class Groups:
+    """One broker's coordinators. Topics: `orders` with four partitions, and the one that groups are kept in."""
+
+    def __init__(
+        self,
+        own: TopicState | None = None,
+        disk: MemDisk | None = None,
+        more: tuple[TopicState, ...] = (),
+        paths: tuple[str, ...] = (HOME,),
+    ) -> None:
+        topics = (topic("orders", 4), own or offsets_topic(), *more)
+        self.rig = Rig(*topics, disk=disk, paths=paths)
+        self.image = MetadataImage()
+        for one in topics:
+            self.image.topics[one.name] = one
+            self.image.topics_by_id[one.topic_id] = one
+        self.coordinators = GroupCoordinators(
+            hosts=self.rig.hosts,
+            logs=self.rig.store,
+            image=self.image,
+            config=lambda: self.rig.config,
+            clock=self.rig.clock,
+            chance=Seeded(),
+            timers=self.rig.timers,
+            threads=self.rig.threads,
+            log=self.rig.notes,
+        )
+        self.coordinators.start()
+
+    def of(self, group: str = "g") -> GroupCoordinator:
+        return self.coordinators.of(group)
+
+    def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
+        """Ask, and give the list that the answer will be in."""
+        answers: list[Reply | BrokerError] = []
+        self.of(group_of(command)).submit(command, answers.append)
+        return answers
+
+    async def answer(self, command: GroupCommand) -> Any:
+        """Ask, let a turn of the loop pass, and give the answer."""
+        answers = self.ask(command)
+        await asyncio.sleep(0)
+        assert len(answers) == 1, f"{len(answers)} answers to {command}"
+        return answers[0]
+
+    async def commit(self, offset: int, group: str = "g", partition: int = 0, **fields: Any) -> Any:
+        return await self.answer(commit(offset, group, partition, **fields))
+
+    def offsets(self, group: str = "g") -> dict[tuple[str, int], int]:
+        return {(found.topic, found.partition): found.offset for found in self.of(group).shard().fetch_offsets(group)}
+
+    async def member(self, group: str = "g") -> tuple[str, int]:
+        """A member alone in its group, with its work; its id and generation."""
+        joining = self.ask(join(group))
+        self.rig.loop.pass_ms(self.rig.config.group_initial_rebalance_delay_ms + 100)
+        [reply] = joining
+        assert isinstance(reply, JoinReply)
+        assert reply.error is None, f"{reply}"
+        await self.answer(sync(group, reply.member_id, reply.generation))
+        return reply.member_id, reply.generation
+
+    def change(self, before: TopicState | None, after: TopicState | None) -> None:
+        """Let the metadata change, as the catalog would."""
+        for one in (before, after):
+            if one is not None:
+                self.image.topics.pop(one.name, None)
+                self.image.topics_by_id.pop(one.topic_id, None)
+        if after is not None:
+            self.image.topics[after.name] = after
+            self.image.topics_by_id[after.topic_id] = after
+        delta = ImageDelta(topics=(TopicChange(before=before, after=after),))
+        self.rig.hosts.apply(delta)
+        self.coordinators.follow(delta)
+
+    async def load(self, until: Callable[[], object] | None = None) -> None:
+        """Load everything that waits to be loaded, or until something else holds."""
+        loading = asyncio.create_task(self.coordinators.run())
+        for _ in range(TURNS_MAX):
+            if until() if until is not None else not self.coordinators.loading:
+                break
+            await asyncio.sleep(0)
+        loading.cancel()
+        await asyncio.wait([loading])
+
+    def again(self, *, clean: bool = False) -> "Groups":
+        """Another broker on the same disk, after this one was killed or stopped."""
+        if clean:
+            self.coordinators.close()
+        return Groups(self.image.topics[OFFSETS], self.rig.stop(clean=clean))
+
+
+def commit(offset: int, group: str = "g", partition: int = 0, **fields: Any) -> CommitOffsets:
+    known = {"member_id": "", "group_instance_id": None, "generation": -1, "version": 9}
+    entry = CommitEntry("orders", partition, offset, topic_id=topic("orders").topic_id)
+    return CommitOffsets(group=group, entries=(entry,), **(known | fields))
+
+
+def join(group: str = "g", member_id: str = "") -> JoinGroup:
+    return JoinGroup(
+        group=group,
+        member_id=member_id,
+        group_instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        protocol_type="consumer",
+        protocols=(("range", b"what I want"),),
+        version=3,
+    )
+
+
+def sync(group: str, member_id: str, generation: int) -> SyncGroup:
+    return SyncGroup(
+        group=group,
+        member_id=member_id,
+        group_instance_id=None,
+        generation=generation,
+        protocol_type="consumer",
+        protocol="range",
+        assignments=((member_id, b"what I get"),),
+    )
+
+
+def beat(group: str, member_id: str, generation: int) -> Heartbeat:
+    return Heartbeat(group=group, member_id=member_id, group_instance_id=None, generation=generation)
+
+
+def with_groups(act: Callable[[Groups], Coroutine[Any, Any, None]], own: TopicState | None = None) -> None:
+    async def whole() -> None:
+        await act(Groups(own))
+
+    asyncio.run(whole())
+
+
+def took(reply: object) -> bool:
+    return isinstance(reply, CommitReply) and not reply.failures
+
+
+def group_of(command: GroupCommand) -> str:
+    """The group that a command is for; of several, which are in one partition, the first."""
+    if isinstance(command, CommitTxnOffsets):
+        return command.commit.group
+    return command.groups[0] if isinstance(command, DeleteGroups) else command.group

@@ -1,0 +1,295 @@
+"""A shard of groups with a log, a clock and a post office, for tests that tell stories."""
+
+import struct
+from collections.abc import Hashable, Iterable, Sequence
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
+from penstock.groups.commands import (
+    CommitEntry,
+    CommitOffsets,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+    SyncReply,
+)
+from penstock.groups.retention import RetentionCheck
+from penstock.groups.shard import GroupShard
+from penstock.model.errors import BrokerError
+from penstock.model.ids import TopicId
+
+START_MS = 1_700_000_000_000
+DELAY_MS = 3000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+def subscription(*topics: str, version: int = 0, user_data: bytes | None = None) -> bytes:
+    """What a consumer says of itself."""
+    written = struct.pack(">hi", version, len(topics))
+    for topic in topics:
+        name = topic.encode()
+        written += struct.pack(">h", len(name)) + name
+    return written + struct.pack(">i", -1 if user_data is None else len(user_data)) + (user_data or b"")
+
+
+NO_PARTITIONS = subscription()
+"""Work of a consumer that has nothing to do: it is written as a subscription to nothing would be."""
+
+RANGE: Protocols = (("range", subscription("t")),)
+
+
+class Topics:
+    """The topics there are."""
+
+    def __init__(self, ids: dict[str, TopicId] | None = None) -> None:
+        self.ids = ids or {}
+
+    def partition_count(self, topic: str) -> int | None:
+        return 1 if topic in self.ids else None
+
+    def topic_id(self, topic: str) -> TopicId | None:
+        return self.ids.get(topic)
+
+    def topic_name(self, topic_id: TopicId) -> str | None:
+        return next((name for name, found in self.ids.items() if found == topic_id), None)
+
+    def racks(self, topic: str, partition: int) -> Sequence[str]:
+        return ()
+
+    def names(self) -> Iterable[str]:
+        return tuple(self.ids)
+
+
+class Rig:
+    """What a shell does for a shard, done at once and in memory."""
+
+    def __init__(self, settings: dict[str, str] | None = None, *, now_ms: int = START_MS) -> None:
+        self.config = BrokerConfig.from_settings(settings or {})
+        self.topics = Topics()
+        self.now_ms = now_ms
+        self.log: list[Event] = []
+        self.timers: dict[Hashable, int] = {}
+        self.replies: dict[int, Reply | BrokerError] = {}
+        self.tickets = 0
+        self.refusing: BrokerError | None = None
+        self._ids = 0
+        self.shard = self.new_shard()
+        self.run(self.shard.loaded(now_ms))
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics, self.choose_id)
+
+    def choose_id(self, prefix: str) -> str:
+        self._ids += 1
+        return f"{prefix}-{self._ids}"
+
+    def send(self, command: GroupCommand) -> int:
+        """Ask the shard; the number of the request is what its answer is found by."""
+        self.tickets += 1
+        self.run(self.shard.decide(command, Ticket(self.tickets), self.now_ms))
+        return self.tickets
+
+    def ask(self, command: GroupCommand) -> Reply | BrokerError:
+        """Ask for what is answered at once."""
+        return self.replies[self.send(command)]
+
+    def run(self, step: Step) -> None:
+        if step.events and self.refusing is not None:
+            step = self.shard.refused(step, self.refusing, self.now_ms)
+            assert not step.events, "what follows a refusal is not written"
+        for event in step.events:
+            self.log.append(event)
+            self.shard.apply(event)
+        for answer in step.answers:
+            assert answer.ticket not in self.replies, f"request {answer.ticket} is answered twice"
+            self.replies[answer.ticket] = answer.reply
+        for timer in step.timers:
+            if isinstance(timer, SetTimer):
+                self.timers[timer.key] = timer.at_ms
+            else:
+                self.timers.pop(timer.key, None)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Let time pass, and every timer ring when it is due."""
+        end_ms = self.now_ms + duration_ms
+        while due := [(at_ms, order, key) for order, (key, at_ms) in enumerate(self.timers.items()) if at_ms <= end_ms]:
+            at_ms, _, key = min(due, key=lambda item: item[:2])
+            del self.timers[key]
+            self.now_ms = max(self.now_ms, at_ms)
+            self.run(self.shard.wake(key, self.now_ms))
+        self.now_ms = end_ms
+
+    @property
+    def membership_timers(self) -> set[Hashable]:
+        return {key for key in self.timers if not isinstance(key, RetentionCheck)}
+
+    def restart(self) -> None:
+        """The broker starts anew: what was not written is gone."""
+        self.shard = self.new_shard()
+        self.timers.clear()
+        for event in self.log:
+            self.shard.apply(event)
+        self.run(self.shard.loaded(self.now_ms))
+
+    def state(self, group: str = "g") -> str:
+        return self.shard.describe(group).state
+
+
+class Client:
+    """A consumer of a classic group, which remembers what it was told."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        client_id: str = "c",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        version: int = 9,
+        protocols: Protocols = RANGE,
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+    ) -> None:
+        self.rig = rig
+        self.client_id = client_id
+        self.group = group
+        self.instance = instance
+        self.version = version
+        self.protocols = protocols
+        self.protocol_type = protocol_type
+        self.session_ms = session_ms
+        self.rebalance_ms = rebalance_ms
+        self.member_id = ""
+        self.generation = -1
+        self._join = self._sync = 0
+
+    def join(self) -> "Client":
+        """Ask to be let in, with an id where one is asked for."""
+        self._learn()
+        self._send_join()
+        reply = self.rig.replies.get(self._join)
+        if self.member_id == "" and isinstance(reply, JoinReply) and reply.member_id and reply.error is not None:
+            self.member_id = reply.member_id
+            self._send_join()
+        return self
+
+    def _send_join(self) -> None:
+        self._join = self.rig.send(
+            JoinGroup(
+                group=self.group,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+                client_id=self.client_id,
+                client_host="/127.0.0.1",
+                session_timeout_ms=self.session_ms,
+                rebalance_timeout_ms=self.rebalance_ms,
+                protocol_type=self.protocol_type,
+                protocols=self.protocols,
+                version=self.version,
+            )
+        )
+
+    @property
+    def waits_to_join(self) -> bool:
+        return self._join not in self.rig.replies
+
+    @property
+    def waits_to_sync(self) -> bool:
+        return self._sync not in self.rig.replies
+
+    @property
+    def joined(self) -> JoinReply:
+        """What the last request to join was answered with."""
+        self._learn()
+        reply = self.rig.replies[self._join]
+        assert isinstance(reply, JoinReply)
+        return reply
+
+    def _learn(self) -> None:
+        reply = self.rig.replies.get(self._join)
+        if isinstance(reply, JoinReply) and reply.error is None:
+            self.member_id = reply.member_id
+            self.generation = reply.generation
+
+    def sync(self, assignments: dict[str, bytes] | None = None) -> "Client":
+        assert self.joined.error is None, "a member syncs that has joined"
+        self._sync = self.rig.send(
+            SyncGroup(
+                group=self.group,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+                generation=self.generation,
+                protocol_type=None,
+                protocol=None,
+                assignments=tuple((assignments or {}).items()),
+            )
+        )
+        return self
+
+    @property
+    def synced(self) -> Reply | BrokerError:
+        return self.rig.replies[self._sync]
+
+    @property
+    def work(self) -> bytes:
+        reply = self.synced
+        assert isinstance(reply, SyncReply), f"no work: {reply!r}"
+        return reply.assignment
+
+    def heartbeat(self) -> Reply | BrokerError:
+        self._learn()
+        return self.rig.ask(
+            Heartbeat(
+                group=self.group,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+                generation=self.generation,
+            )
+        )
+
+    def leave(self, *, reason: str | None = None) -> Reply | BrokerError:
+        self._learn()
+        return self.rig.ask(
+            LeaveGroup(
+                group=self.group,
+                members=(LeavingMember(member_id=self.member_id, group_instance_id=self.instance, reason=reason),),
+            )
+        )
+
+    def commit(self, offset: int, *, topic: str = "t", partition: int = 0, version: int = 9) -> Reply | BrokerError:
+        self._learn()
+        return self.rig.ask(
+            CommitOffsets(
+                group=self.group,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+                generation=self.generation,
+                entries=(CommitEntry(topic, partition, offset),),
+                version=version,
+            )
+        )
+
+
+def settled(rig: Rig, *clients: Client, work: bytes | None = None) -> None:
+    """Let clients form a generation in which each gets its own name for work, or all get the same."""
+    for client in clients:
+        client.join()
+    rig.pass_ms(DELAY_MS)
+    if any(client.waits_to_join for client in clients):
+        rig.pass_ms(DELAY_MS)
+    share(*clients, work=work)
+
+
+def share(*clients: Client, work: bytes | None = None) -> None:
+    """Everybody syncs, the leader first; the work of each is its client id."""
+    shares = {client.joined.member_id: work or client.client_id.encode() for client in clients}
+    for client in sorted(clients, key=lambda client: client.joined.leader != client.member_id):
+        client.sync(shares if client.joined.leader == client.member_id else None)

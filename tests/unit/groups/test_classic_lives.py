@@ -1,0 +1,431 @@
+"""Members of classic groups come to an end: they leave, fall silent, or their broker does."""
+
+from tests.unit.groups.rig import (
+    DELAY_MS,
+    NO_PARTITIONS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Client,
+    Rig,
+    settled,
+    share,
+)
+
+from penstock.groups.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS
+from penstock.groups.commands import ConsumerHeartbeat, DeleteGroups, HeartbeatReply, JoinReply
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CoordinatorNotAvailable,
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+
+# Leaving
+
+
+def test_when_a_member_leaves_the_others_share_its_work() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second)
+
+    first.leave(reason="done")
+
+    assert isinstance(second.heartbeat(), RebalanceInProgress)
+    second.join()
+    assert second.joined.leader == second.member_id
+    assert second.joined.generation == 2
+
+
+def test_when_the_last_member_leaves_the_group_is_empty_and_can_come_back() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+
+    client.leave()
+
+    assert rig.state() == "Empty"
+    assert rig.membership_timers == set()
+    again = Client(rig)
+    settled(rig, again)
+    assert again.joined.generation == 3
+    assert again.work == b"c"
+
+
+def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a").join(), Client(rig, "b").join()
+
+    second.leave()
+    assert second.joined == JoinReply(member_id="", error=UnknownMemberId)
+
+    rig.pass_ms(2 * DELAY_MS)
+    third = Client(rig, "c").join()
+    first.join()
+    third.sync()
+    third.leave()
+    assert isinstance(third.synced, UnknownMemberId)
+
+
+def test_a_member_that_leaves_twice_is_unknown_the_second_time() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client, Client(rig, "other"))
+
+    client.leave()
+    reply = client.leave()
+
+    assert [member.error for member in reply.members] == [UnknownMemberId]  # type: ignore[union-attr]
+
+
+def test_a_reserved_id_can_be_given_back() -> None:
+    rig = Rig()
+    client = Client(rig)
+    client._send_join()
+    client.member_id = client.joined.member_id
+
+    reply = client.leave()
+
+    assert [member.error for member in reply.members] == [None]  # type: ignore[union-attr]
+    assert client.join().joined.error is UnknownMemberId
+    assert rig.membership_timers == set()
+
+
+# Time
+
+
+def test_a_heartbeat_extends_the_session() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+
+    for _ in range(5):
+        rig.pass_ms(SESSION_MS - 1)
+        assert isinstance(client.heartbeat(), HeartbeatReply)
+    rig.pass_ms(SESSION_MS)
+
+    assert rig.state() == "Empty"
+    assert rig.membership_timers == set()
+
+
+def test_a_commit_extends_the_session() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+
+    for offset in range(5):
+        rig.pass_ms(SESSION_MS - 1)
+        client.commit(offset)
+
+    assert isinstance(client.heartbeat(), HeartbeatReply)
+
+
+def test_a_heartbeat_sets_no_timer() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+    timers = dict(rig.timers)
+
+    rig.pass_ms(100)
+    client.heartbeat()
+    client.commit(1)
+
+    assert rig.timers == timers
+
+
+def test_a_leader_that_dies_before_it_shared_out_the_work_is_replaced() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a").join(), Client(rig, "b").join()
+    rig.pass_ms(2 * DELAY_MS)
+    second.sync()
+
+    rig.pass_ms(SESSION_MS)
+
+    assert isinstance(second.synced, RebalanceInProgress)
+    second.join()
+    assert second.joined.leader == second.member_id
+    assert second.sync({second.member_id: b"all"}).work == b"all"
+    assert isinstance(first.heartbeat(), UnknownMemberId)
+
+
+def test_members_that_wait_to_sync_are_not_given_up() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a").join(), Client(rig, "b").join()
+    rig.pass_ms(2 * DELAY_MS)
+    second.sync()
+    for _ in range(4):
+        rig.pass_ms(SESSION_MS - 1)
+        first.heartbeat()
+
+    first.sync({second.member_id: b"two"})
+
+    assert second.work == b"two"
+    rig.pass_ms(SESSION_MS - 1)
+    assert isinstance(second.heartbeat(), HeartbeatReply)
+    rig.pass_ms(SESSION_MS)
+    assert isinstance(second.heartbeat(), UnknownMemberId)
+
+
+def test_members_that_wait_to_join_are_not_given_up() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second)
+    first.join()
+    for _ in range(5):
+        rig.pass_ms(SESSION_MS - 1)
+        second.heartbeat()
+
+    second.join()
+
+    assert first.joined.generation == 2
+
+
+def test_a_new_member_that_waits_longer_than_any_client_would_is_given_up() -> None:
+    rig = Rig()
+    first = Client(rig, "a", rebalance_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
+    settled(rig, first)
+    newcomer = Client(rig, "b").join()
+    for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 5000 - 1):
+        rig.pass_ms(5000)
+        first.heartbeat()
+    assert newcomer.waits_to_join
+
+    rig.pass_ms(5000)
+
+    assert newcomer.joined == JoinReply(member_id="", error=UnknownMemberId)
+
+
+def test_a_reserved_id_that_is_not_used_expires() -> None:
+    rig = Rig()
+    client = Client(rig)
+    client._send_join()
+    client.member_id = client.joined.member_id
+
+    rig.pass_ms(SESSION_MS)
+
+    assert client.join().joined.error is UnknownMemberId
+    assert rig.membership_timers == set()
+
+
+def test_a_reserved_id_holds_up_a_rebalance_no_longer_than_its_session() -> None:
+    rig = Rig()
+    first = Client(rig, "a")
+    settled(rig, first)
+    Client(rig, "b", version=4)._send_join()
+    second = Client(rig, "c", version=3).join()
+    first.join()
+    assert first.waits_to_join
+
+    rig.pass_ms(SESSION_MS)
+
+    assert (first.joined.generation, second.joined.generation) == (2, 2)
+
+
+def test_members_that_never_ask_for_their_work_are_out() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    first.join()
+    second.join()
+    rig.pass_ms(2 * DELAY_MS)
+    first.sync({first.joined.member_id: b"all"})
+    for _ in range(REBALANCE_MS // 5000 - 1):
+        rig.pass_ms(5000)
+        assert isinstance(first.heartbeat(), HeartbeatReply)
+        second.heartbeat()
+
+    rig.pass_ms(5000)
+
+    assert isinstance(second.heartbeat(), UnknownMemberId)
+    assert isinstance(first.heartbeat(), RebalanceInProgress)
+
+
+def test_before_version_1_the_session_is_also_the_time_to_join() -> None:
+    rig = Rig()
+    first = Client(rig, "a", version=0, rebalance_ms=-1)
+    settled(rig, first)
+    second = Client(rig, "b", version=0).join()
+
+    for _ in range(2):
+        rig.pass_ms(SESSION_MS // 2)
+        first.heartbeat()
+
+    assert second.joined.generation == 2
+
+
+# Refusals of the log, restarts
+
+
+def test_work_that_could_not_be_written_is_told_to_nobody() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a").join(), Client(rig, "b").join()
+    rig.pass_ms(2 * DELAY_MS)
+    second.sync()
+    rig.refusing = CoordinatorNotAvailable()
+
+    first.sync({first.member_id: b"one", second.member_id: b"two"})
+
+    assert isinstance(first.synced, CoordinatorNotAvailable)
+    assert isinstance(second.synced, CoordinatorNotAvailable)
+    assert rig.state() == "PreparingRebalance"
+    rig.refusing = None
+    first.join()
+    second.join()
+    share(first, second)
+    assert (first.work, second.work) == (b"a", b"b")
+
+
+def test_a_first_member_is_let_in_though_its_group_could_not_be_written() -> None:
+    rig = Rig()
+    rig.refusing = CoordinatorNotAvailable()
+    client = Client(rig, version=3).join()
+    rig.refusing = None
+
+    rig.pass_ms(DELAY_MS)
+
+    assert client.joined.generation == 1
+    assert client.sync({client.member_id: b"all"}).work == b"all"
+
+
+def test_an_id_that_could_not_be_written_is_not_given_out() -> None:
+    rig = Rig()
+    rig.refusing = CoordinatorNotAvailable()
+    client = Client(rig)
+    client._send_join()
+
+    assert client.joined == JoinReply(member_id="", error=CoordinatorNotAvailable)
+
+
+def test_after_a_restart_members_go_on_with_their_work() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second)
+
+    rig.restart()
+
+    assert isinstance(first.heartbeat(), HeartbeatReply)
+    assert second.sync().work == b"b"
+    rig.pass_ms(SESSION_MS - 1)
+    assert isinstance(first.heartbeat(), HeartbeatReply)
+    rig.pass_ms(1)
+    assert isinstance(first.heartbeat(), RebalanceInProgress)
+    assert isinstance(second.heartbeat(), UnknownMemberId)
+
+
+def test_a_rebalance_that_a_crash_cut_short_leaves_the_generation_before_it() -> None:
+    rig = Rig()
+    first = Client(rig, "a")
+    settled(rig, first)
+    second = Client(rig, "b").join()
+    first.join()
+    assert first.joined.generation == 2
+
+    rig.restart()
+
+    assert isinstance(first.heartbeat(), IllegalGeneration)
+    first.join()
+    assert first.joined.generation == 2
+    assert second.join().joined.error is UnknownMemberId
+
+
+def test_a_group_too_large_for_new_limits_forms_anew_after_a_restart() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second)
+    rig.config = Rig({"group.max.size": "1"}).config
+
+    rig.restart()
+
+    assert isinstance(first.heartbeat(), RebalanceInProgress)
+    first.join()
+    assert second.join().joined.error is GroupMaxSizeReached
+
+
+def test_whoever_waits_is_told_when_the_group_is_coordinated_elsewhere() -> None:
+    rig = Rig()
+    joining = Client(rig, "a", group="g1").join()
+    syncing, leader = Client(rig, "c", group="g2"), Client(rig, "b", group="g2")
+    leader.join()
+    syncing.join()
+    rig.pass_ms(2 * DELAY_MS)
+    syncing.sync()
+    late = Client(rig, "d", group="g3").join()
+
+    rig.run(rig.shard.unloaded())
+
+    assert late.joined.error is not None
+    assert late.joined.error.name == "NOT_COORDINATOR"
+    assert isinstance(syncing.synced, BrokerError)
+    assert syncing.synced.name == "NOT_COORDINATOR"
+    assert joining.joined.error is None
+
+
+# What the log did not take is undone
+
+
+def test_a_group_that_could_not_be_deleted_goes_on() -> None:
+    rig = Rig()
+    client = Client(rig)
+    client._send_join()
+    client.member_id = client.joined.member_id
+    rig.refusing = CoordinatorNotAvailable()
+
+    assert isinstance(rig.ask(DeleteGroups(groups=("g",))), CoordinatorNotAvailable)
+
+    rig.refusing = None
+    rig.pass_ms(SESSION_MS)
+    assert client.join().joined.error is UnknownMemberId
+    assert rig.membership_timers == set()
+
+
+def upgrading() -> ConsumerHeartbeat:
+    """A member with the consumer protocol comes to a classic group."""
+    return ConsumerHeartbeat(
+        group="g",
+        member_id="m",
+        member_epoch=0,
+        group_instance_id=None,
+        rack_id=None,
+        rebalance_timeout_ms=REBALANCE_MS,
+        subscribed_topics=("t",),
+        subscribed_regex=None,
+        server_assignor=None,
+        owned=(),
+        client_id="new",
+        client_host="/127.0.0.1",
+        version=1,
+    )
+
+
+def test_a_group_that_could_not_be_upgraded_goes_on_as_it_was() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second, work=NO_PARTITIONS)
+    rig.refusing = CoordinatorNotAvailable()
+
+    assert isinstance(rig.ask(upgrading()), CoordinatorNotAvailable)
+
+    rig.refusing = None
+    assert isinstance(first.heartbeat(), HeartbeatReply)
+    rig.pass_ms(SESSION_MS - 1)
+    first.heartbeat()
+    rig.pass_ms(1)
+    assert isinstance(first.heartbeat(), RebalanceInProgress)
+    assert isinstance(second.heartbeat(), UnknownMemberId)
+
+
+def test_a_group_that_formed_and_could_not_be_upgraded_calls_its_members_again() -> None:
+    rig = Rig()
+    first, second = Client(rig, "a"), Client(rig, "b")
+    settled(rig, first, second, work=NO_PARTITIONS)
+    first.join()
+    rig.refusing = CoordinatorNotAvailable()
+
+    rig.ask(upgrading())
+
+    assert first.joined.error is CoordinatorNotAvailable
+    rig.refusing = None
+    first.join()
+    second.join()
+    share(first, second)
+    assert (first.work, second.work) == (b"a", b"b")

@@ -1,0 +1,338 @@
+"""Classic groups under random joins, syncs, heartbeats, leaves, commits, refusals, restarts and time."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.unit.groups.rig import Rig, subscription
+
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.members import Member
+from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
+from penstock.groups.commands import (
+    ALL_COMMITTED,
+    CommitEntry,
+    CommitOffsets,
+    DeleteGroups,
+    DeleteGroupsReply,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+    SyncReply,
+)
+from penstock.groups.shard import GroupShard
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import CoordinatorNotAvailable, MemberIdRequired
+
+GROUPS = ("g", "g", "g", "h")
+PROTOCOLS = st.sampled_from(
+    [
+        (("range", subscription("t")),),
+        (("range", subscription("t", "v")),),
+        (("range", subscription("t")), ("sticky", subscription("t", "u"))),
+        (("sticky", subscription("u")), ("range", subscription("u"))),
+        (("roundrobin", b"opaque"),),
+    ]
+)
+INSTANCES = st.sampled_from([None, None, None, "i1", "i2"])
+
+
+def classic_groups(shard: GroupShard) -> dict[str, ClassicGroup]:
+    return {name: group for name, group in shard._groups.items() if isinstance(group, ClassicGroup)}
+
+
+def identity(member: Member) -> str:
+    """A static member is its instance, under whatever id."""
+    return member.group_instance_id or member.member_id
+
+
+class Groups(RuleBasedStateMachine):
+    """Clients that do anything at any time, with the ids and generations that they were ever told."""
+
+    @initialize(max_size=st.sampled_from([2, 4, 100, 100]))
+    def start(self, max_size: int) -> None:
+        self.rig = Rig({"group.max.size": str(max_size)})
+        self.member_ids: list[tuple[str, str | None]] = [("stranger", None), ("", None)]
+        self.commands: dict[int, GroupCommand] = {}
+        self.work: dict[tuple[str, int], set[bytes]] = {}
+        """What the leader of each generation gave out; it says to whom."""
+        self.committed: dict[tuple[str, int], int] = {}
+        self.heard = 0
+
+    def ask(self, command: GroupCommand) -> int:
+        ticket = self.rig.send(command)
+        self.commands[ticket] = command
+        self.hear()
+        return ticket
+
+    def hear(self) -> None:
+        """Learn what every answer since tells, and check it."""
+        for ticket, reply in list(self.rig.replies.items())[self.heard :]:
+            self.heard += 1
+            command = self.commands.get(ticket)
+            if isinstance(reply, JoinReply) and isinstance(command, JoinGroup) and reply.member_id:
+                self.member_ids.append((reply.member_id, command.group_instance_id))
+                if reply.error is None:
+                    assert reply.members == () or reply.leader == reply.member_id, "only a leader learns who is there"
+            if isinstance(reply, SyncReply) and isinstance(command, SyncGroup):
+                whose = command.group_instance_id or command.member_id
+                assert reply.assignment in (b"", f"{command.generation}:{whose}".encode()), "work of somebody else"
+                assert not reply.assignment or reply.assignment in self.work[command.group, command.generation]
+
+    def somebody(self, group: str, data: st.DataObject) -> tuple[str, str | None]:
+        """An id that was ever given out, more often one that counts."""
+        members = [(member.member_id, member.group_instance_id) for member in self.members(group)]
+        return data.draw(st.sampled_from(members or self.member_ids) | st.sampled_from(self.member_ids))
+
+    # What clients do
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        data=st.data(),
+        version=st.sampled_from([0, 3, 4, 8, 9]),
+        protocols=PROTOCOLS,
+        session_ms=st.sampled_from([6000, 10_000, 40_000]),
+        rebalance_ms=st.sampled_from([5000, 20_000, 60_000]),
+    )
+    def join(
+        self,
+        group: str,
+        data: st.DataObject,
+        version: int,
+        protocols: tuple[tuple[str, bytes], ...],
+        session_ms: int,
+        rebalance_ms: int,
+    ) -> None:
+        if data.draw(st.integers(0, 3)):
+            member_id, instance = "", data.draw(INSTANCES)
+        else:
+            member_id, instance = self.somebody(group, data)
+        ticket = self.ask(
+            joining := JoinGroup(
+                group=group,
+                member_id=member_id,
+                group_instance_id=instance,
+                client_id="c",
+                client_host="/h",
+                session_timeout_ms=session_ms,
+                rebalance_timeout_ms=rebalance_ms,
+                protocol_type="consumer",
+                protocols=protocols,
+                version=version,
+            )
+        )
+        reply = self.rig.replies.get(ticket)
+        if isinstance(reply, JoinReply) and reply.error is MemberIdRequired and data.draw(st.integers(0, 3)):
+            self.ask(replace(joining, member_id=reply.member_id))
+
+    @rule(group=st.sampled_from(GROUPS), data=st.data(), version=st.sampled_from([3, 9]), count=st.integers(2, 4))
+    def newcomers_join(self, group: str, data: st.DataObject, version: int, count: int) -> None:
+        for _ in range(count):
+            self.join(
+                group=group,
+                data=data,
+                version=version,
+                protocols=(("range", subscription("t")),),
+                session_ms=10_000,
+                rebalance_ms=20_000,
+            )
+
+    @rule(group=st.sampled_from(GROUPS))
+    def everybody_joins_again(self, group: str) -> None:
+        for member in self.members(group):
+            if member.join_ticket is None:
+                self.ask(
+                    JoinGroup(
+                        group=group,
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        client_id="c",
+                        client_host="/h",
+                        session_timeout_ms=member.session_timeout_ms,
+                        rebalance_timeout_ms=member.rebalance_timeout_ms,
+                        protocol_type="consumer",
+                        protocols=member.protocols,
+                        version=9,
+                    )
+                )
+
+    @rule(data=st.data(), group=st.sampled_from(GROUPS))
+    def members_sync(self, data: st.DataObject, group: str) -> None:
+        """Some, in any order; leaders that are among them share out work that says whose it is."""
+        for member in data.draw(st.permutations(self.members(group)))[data.draw(st.integers(0, 1)) :]:
+            found = classic_groups(self.rig.shard)[group]
+            generation = found.generation - (data.draw(st.integers(0, 9)) == 0)
+            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.roster}
+            leads = member.member_id == found.roster.leader and found.state.value == "CompletingRebalance"
+            if leads and generation == found.generation:
+                self.work[group, generation] = set(work.values())
+            self.ask(
+                SyncGroup(
+                    group=group,
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    generation=generation,
+                    protocol_type=None,
+                    protocol=None,
+                    assignments=tuple(work.items()),
+                )
+            )
+
+    @rule(data=st.data(), group=st.sampled_from(GROUPS), late=st.booleans())
+    def heartbeat(self, data: st.DataObject, group: str, late: bool) -> None:
+        member_id, instance = self.somebody(group, data)
+        found = classic_groups(self.rig.shard).get(group)
+        generation = found.generation - late if found else 0
+        self.ask(Heartbeat(group=group, member_id=member_id, group_instance_id=instance, generation=generation))
+
+    @rule(data=st.data(), group=st.sampled_from(GROUPS), count=st.integers(1, 3))
+    def leave(self, data: st.DataObject, group: str, count: int) -> None:
+        leaving = [self.somebody(group, data) for _ in range(count)]
+        self.ask(
+            LeaveGroup(
+                group=group,
+                members=tuple(LeavingMember(member_id=member_id, group_instance_id=one) for member_id, one in leaving),
+            )
+        )
+
+    @rule(data=st.data(), group=st.sampled_from(GROUPS), partition=st.integers(0, 2), offset=st.integers(0, 99))
+    def commit(self, data: st.DataObject, group: str, partition: int, offset: int) -> None:
+        member_id, instance = self.somebody(group, data)
+        found = classic_groups(self.rig.shard).get(group)
+        generation = -1 if member_id == "" or found is None else found.generation
+        ticket = self.ask(
+            CommitOffsets(
+                group=group,
+                member_id=member_id,
+                group_instance_id=instance,
+                generation=generation,
+                entries=(CommitEntry("t", partition, offset),),
+                version=9,
+            )
+        )
+        if self.rig.replies[ticket] is ALL_COMMITTED:
+            self.committed[group, partition] = offset
+
+    # What happens
+
+    @rule(group=st.sampled_from(GROUPS), data=st.data())
+    def a_generation_begins_and_settles(self, group: str, data: st.DataObject) -> None:
+        self.everybody_joins_again(group)
+        self.time_passes(3000)
+        self.members_sync(data, group)
+
+    @rule(duration_ms=st.sampled_from([1, 1000, 3000, 3000, 3000, 5000, 6000, 10_000, 61_000, 300_000]))
+    def time_passes(self, duration_ms: int) -> None:
+        self.rig.pass_ms(duration_ms)
+        self.hear()
+
+    @rule(group=st.sampled_from(GROUPS))
+    @precondition(lambda self: self.rig.tickets % 8 == 7)
+    def delete(self, group: str) -> None:
+        ticket = self.ask(DeleteGroups(groups=(group,)))
+        if self.rig.replies[ticket] == DeleteGroupsReply({}):
+            self.committed = {key: offset for key, offset in self.committed.items() if key[0] != group}
+            self.work = {key: work for key, work in self.work.items() if key[0] != group}
+
+    @rule(refuses=st.sampled_from([True, False, False]))
+    @precondition(lambda self: self.rig.tickets > 8)
+    def the_log_refuses(self, refuses: bool) -> None:
+        self.rig.refusing = CoordinatorNotAvailable() if refuses else None
+
+    @rule()
+    @precondition(lambda self: self.rig.tickets % 8 == 5)
+    def the_broker_crashes(self) -> None:
+        self.rig.run(self.rig.shard.unloaded())
+        self.rig.restart()
+        self.hear()
+
+    # What is always so
+
+    def members(self, group: str) -> list[Member]:
+        found = classic_groups(self.rig.shard).get(group)
+        return [*found.roster] if found else []
+
+    @invariant()
+    def every_request_is_answered_or_waits_once(self) -> None:
+        waiting = [
+            ticket
+            for group in classic_groups(self.rig.shard).values()
+            for member in group.roster
+            for ticket in (member.join_ticket, member.sync_ticket)
+            if ticket is not None
+        ]
+        assert len(waiting) == len(set(waiting))
+        assert set(waiting) | set(self.rig.replies) == set(range(1, self.rig.tickets + 1))
+        assert not set(waiting) & set(self.rig.replies)
+
+    @invariant()
+    def every_timer_has_something_to_ring_for(self) -> None:
+        due: set[Hashable] = set()
+        for name, group in classic_groups(self.rig.shard).items():
+            due |= {SessionEnd(name, member_id) for member_id in group._pending}
+            due |= {SessionEnd(name, member.member_id) for member in group.roster}
+            if group.state.value == "PreparingRebalance":
+                due.add(JoinDeadline(name))
+                assert JoinDeadline(name) in self.rig.timers, "a rebalance has an end"
+            if group._unsynced:
+                due.add(SyncDeadline(name))
+                assert SyncDeadline(name) in self.rig.timers, "members have to ask for their work in time"
+            for member in group.roster:
+                watched = SessionEnd(name, member.member_id) in self.rig.timers
+                assert watched or (member.awaits and not member.is_new), "silence is noticed"
+                assert not watched or self.rig.timers[SessionEnd(name, member.member_id)] == member.timer_ms
+        assert self.rig.membership_timers <= due
+
+    @invariant()
+    def the_log_says_what_the_groups_came_to(self) -> None:
+        replayed = self.rig.new_shard()
+        for event in self.rig.log:
+            replayed.apply(event)
+        live, after = classic_groups(self.rig.shard), classic_groups(replayed)
+        for name, group in live.items():
+            if group.state.value == "Stable":
+                assert after[name].saved() == group.saved()
+                assert after[name].subscribed == group.subscribed
+            if group.state.value == "Empty" and name in after and self.rig.refusing is None:
+                assert after[name].generation <= group.generation
+        assert {(name, found.partition): found.offset for name, found in replayed.committed()} == self.committed
+        assert list(self.rig.shard.committed()) == list(replayed.committed())
+
+    @invariant()
+    def a_stable_group_has_work_of_its_own_generation_only(self) -> None:
+        for name, group in classic_groups(self.rig.shard).items():
+            if group.state.value == "Stable":
+                for member in group.roster:
+                    if member.assignment:
+                        generation, _, _ = member.assignment.partition(b":")
+                        assert int(generation) == group.generation, f"{name} works on what {generation!r} gave it"
+
+    @invariant()
+    def nothing_waits_for_ever(self) -> None:
+        """A group that is not at rest goes on by itself: something is due."""
+        for name, group in classic_groups(self.rig.shard).items():
+            if group.state.value == "CompletingRebalance":
+                assert SyncDeadline(name) in self.rig.timers or not group._unsynced
+
+    def teardown(self) -> None:
+        """Left alone, every group ends empty, everybody is answered and no timer is left."""
+        if not hasattr(self, "rig"):
+            return
+        self.rig.refusing = None
+        self.rig.pass_ms(1_200_000)
+        self.hear()
+        for group in classic_groups(self.rig.shard).values():
+            assert group.empty
+        assert self.rig.membership_timers == set()
+        assert set(self.rig.replies) == set(range(1, self.rig.tickets + 1))
+        assert not any(isinstance(reply, BrokerError) and reply.code == -1 for reply in self.rig.replies.values())
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,489 @@
+"""The shell of one shard: what is written together, when answers go out, and what happens when the log says no."""
+
+import asyncio
+import errno
+from dataclasses import replace
+
+import pytest
+from tests.unit.groups.coordinator_rig import (
+    OFFSETS,
+    SESSION_MS,
+    Groups,
+    beat,
+    commit,
+    join,
+    offsets_topic,
+    sync,
+    took,
+    with_groups,
+)
+from tests.unit.partition.rig import Rig, everything, topic
+
+from penstock.api.group_asking import when_committed
+from penstock.coordinator.context import CoordinatorClock, coordinator_error
+from penstock.groups import context
+from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
+from penstock.groups.consumer.membership import HURRY_MS
+from penstock.groups.consumer.responses import ConsumerHeartbeatReply
+from penstock.model.generated_errors import (
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownMemberId,
+    UnknownServerError,
+)
+from penstock.wire.records import iter_batches
+
+
+def batches(rig: Rig, partition: int = 0) -> int:
+    host = rig.host(OFFSETS, partition)
+    found = host.read(host.state.log_start, 1 << 30, at_least_one=True).records
+    data = found if isinstance(found, bytes) else found.read()
+    return len(list(iter_batches(data)))
+
+
+def test_a_commit_is_in_the_log_when_it_is_answered() -> None:
+    async def act(groups: Groups) -> None:
+        assert took(await groups.commit(7))
+
+        assert groups.offsets() == {("orders", 0): 7}
+        assert len(everything(groups.rig.host(OFFSETS))) == 1
+
+    with_groups(act)
+
+
+def test_commits_of_one_turn_share_a_batch() -> None:
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, f"g{at % 5}", at % 4)) for at in range(20)]
+        assert not any(answers)
+
+        await asyncio.sleep(0)
+
+        assert all(took(answer) for [answer] in answers)
+        assert batches(groups.rig) == 1
+        assert len(everything(groups.rig.host(OFFSETS))) == 20
+
+    with_groups(act)
+
+
+def test_the_last_of_several_commits_in_one_turn_stands() -> None:
+    async def act(groups: Groups) -> None:
+        for offset in (3, 9, 5):
+            groups.ask(commit(offset))
+        await asyncio.sleep(0)
+
+        assert groups.offsets() == {("orders", 0): 5}
+
+    with_groups(act)
+
+
+def test_whoever_reads_in_the_same_turn_sees_the_commit() -> None:
+    async def act(groups: Groups) -> None:
+        answers = groups.ask(commit(7))
+
+        assert groups.offsets() == {("orders", 0): 7}
+        assert took(answers[0])
+
+    with_groups(act)
+
+
+def test_more_commits_than_a_batch_holds_make_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "BATCH_BYTES_FULL", 500)
+
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, partition=at % 4)) for at in range(40)]
+        await asyncio.sleep(0)
+
+        assert all(took(answer) for [answer] in answers)
+        assert 1 < batches(groups.rig) < 40
+        assert groups.offsets() == {("orders", at): 36 + at for at in range(4)}
+
+    with_groups(act)
+
+
+def test_a_turn_with_very_many_commits_does_not_collect_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "COMMITS_WAITING_MAX", 10)
+
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at)) for at in range(25)]
+
+        assert [bool(answer) for answer in answers] == [True] * 20 + [False] * 5
+        await asyncio.sleep(0)
+        assert all(answers)
+
+    with_groups(act)
+
+
+def test_a_full_disk_refuses_a_commit_and_forgets_nothing() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+        groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
+
+        refused = await groups.commit(8)
+
+        assert isinstance(refused, NotCoordinator)
+        assert groups.offsets() == {("orders", 0): 7}
+        assert took(await groups.commit(9))
+        assert groups.offsets() == {("orders", 0): 9}
+
+    with_groups(act)
+
+
+def test_a_disk_that_stays_full_is_told_of_once() -> None:
+    async def act(groups: Groups) -> None:
+        groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=3)
+        for offset in range(3):
+            await groups.commit(offset)
+
+        assert len(groups.rig.notes.named("coordinator_events_refused")) == 1
+
+    with_groups(act)
+
+
+def test_a_member_whose_assignment_was_not_written_can_try_again() -> None:
+    async def act(groups: Groups) -> None:
+        joining = groups.ask(join())
+        groups.rig.loop.pass_ms(4000)
+        [joined] = joining
+        assert isinstance(joined, JoinReply)
+        groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
+        refused = await groups.answer(sync("g", joined.member_id, joined.generation))
+
+        assert isinstance(refused, NotCoordinator)
+        again = groups.ask(join(member_id=joined.member_id))
+        groups.rig.loop.pass_ms(4000)
+        [rejoined] = again
+        assert isinstance(rejoined, JoinReply)
+        assert rejoined.error is None
+
+    with_groups(act)
+
+
+SMALL = {"max.message.bytes": "2000"}
+
+
+def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_on() -> None:
+    async def act(groups: Groups) -> None:
+        joining = groups.ask(join())
+        groups.rig.loop.pass_ms(4000)
+        [joined] = joining
+        assert isinstance(joined, JoinReply)
+        huge = replace(sync("g", joined.member_id, joined.generation), assignments=((joined.member_id, b"x" * 3000),))
+
+        assert isinstance(await groups.answer(huge), UnknownServerError)
+
+        assert took(await groups.commit(7, "other"))
+        again = groups.ask(join(member_id=joined.member_id))
+        groups.rig.loop.pass_ms(4000)
+        [rejoined] = again
+        assert isinstance(rejoined, JoinReply)
+        assert rejoined.error is None
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
+def test_commits_of_one_turn_that_are_too_many_for_a_batch_are_all_taken() -> None:
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, f"group-{at}")) for at in range(60)]
+        await asyncio.sleep(0)
+
+        assert all(took(answer) for [answer] in answers)
+        assert groups.offsets("group-59") == {("orders", 0): 59}
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
+def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another() -> None:
+    async def act(groups: Groups) -> None:
+        for at in range(100):
+            await groups.commit(at, f"group-{at:03}")
+
+        groups.change(topic("orders", 4), None)
+
+        assert all(groups.offsets(f"group-{at:03}") == {} for at in range(100))
+        records = everything(groups.rig.host(OFFSETS))
+        assert [record.value for record in records[100:]] == [None] * 100
+        assert batches(groups.rig) > 101
+
+    with_groups(act, offsets_topic(configs=SMALL))
+
+
+def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
+    async def act(groups: Groups) -> None:
+        answers = groups.ask(commit(7))
+        await asyncio.sleep(0)
+        assert not answers
+        waiting = groups.of().committed()
+        assert waiting is not None
+
+        groups.rig.flush()
+        await asyncio.sleep(0)
+
+        assert took(answers[0])
+        assert waiting.done()
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> None:
+    async def act(groups: Groups) -> None:
+        answers = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
+        await asyncio.sleep(0)
+        host = groups.rig.host(OFFSETS)
+        assert len(host._awaiting_commit) == 1
+
+        groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms - 1)
+        assert not any(answers)
+        groups.rig.loop.pass_ms(100)
+        await asyncio.sleep(0)
+
+        assert all(isinstance(answer, CoordinatorNotAvailable) for [answer] in answers)
+        assert (len(host._awaiting_commit), groups.of().waiting) == (0, 0)
+        groups.rig.flush()
+        assert groups.offsets("g7") == {("orders", 0): 7}
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+@pytest.mark.parametrize("disk_is_back", [False, True])
+def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_back: bool) -> None:
+    async def act(groups: Groups) -> None:
+        groups.ask(commit(7))
+        await asyncio.sleep(0)
+        groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms + 100)
+        told: list[object] = []
+
+        reading = when_committed([groups.of()], "read", lambda error: error)
+        reading.deliver_to(told.append)
+        await asyncio.sleep(0)
+        assert told == []
+        if disk_is_back:
+            groups.rig.flush()
+        else:
+            groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms + 100)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+        assert [type(answer) for answer in told] == [str if disk_is_back else CoordinatorNotAvailable]
+        assert len(groups.rig.host(OFFSETS)._awaiting_commit) == 0
+        timers = len(groups.rig.timers)
+        when_committed([groups.of()], "read", lambda error: error)
+        assert len(groups.rig.timers) - timers == (0 if disk_is_back else 1)
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+def test_an_answer_without_events_waits_for_those_before_it() -> None:
+    async def act(groups: Groups) -> None:
+        member, generation = await flushed_member(groups)
+        groups.ask(commit(7, member_id=member, generation=generation))
+        beats = groups.ask(beat("g", member, generation))
+        await asyncio.sleep(0)
+        assert not beats
+
+        groups.rig.flush()
+        await asyncio.sleep(0)
+
+        assert beats == [HeartbeatReply()]
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+async def flushed_member(groups: Groups) -> tuple[str, int]:
+    """A member of a group whose log is flushed by hand."""
+    joining = groups.ask(join())
+    groups.rig.loop.pass_ms(4000)
+    groups.rig.flush()
+    await asyncio.sleep(0)
+    [joined] = joining
+    assert isinstance(joined, JoinReply)
+    groups.ask(sync("g", joined.member_id, joined.generation))
+    groups.rig.flush()
+    await asyncio.sleep(0)
+    return joined.member_id, joined.generation
+
+
+def test_a_disk_that_fails_before_the_flush_takes_the_answer_back() -> None:
+    async def act(groups: Groups) -> None:
+        answers = groups.ask(commit(7))
+        await asyncio.sleep(0)
+        groups.rig.disk.fail("sync", ".log", errno.EIO, times=1)
+
+        groups.rig.flush()
+        await asyncio.sleep(0)
+
+        assert isinstance(answers[0], NotCoordinator)
+        with pytest.raises(NotCoordinator):
+            groups.of().check()
+
+    with_groups(act, offsets_topic(configs={"flush": "group"}))
+
+
+def test_a_member_that_is_silent_for_its_session_is_out() -> None:
+    async def act(groups: Groups) -> None:
+        member, generation = await groups.member()
+        groups.rig.loop.pass_ms(SESSION_MS - 1000)
+        assert await groups.answer(beat("g", member, generation)) == HeartbeatReply()
+        groups.rig.loop.pass_ms(SESSION_MS - 1000)
+        assert await groups.answer(beat("g", member, generation)) == HeartbeatReply()
+
+        groups.rig.loop.pass_ms(SESSION_MS + 1000)
+
+        assert isinstance(await groups.answer(beat("g", member, generation)), UnknownMemberId)
+        assert dict(groups.of().shard().members_by_group()) == {"g": 0}
+
+    with_groups(act)
+
+
+def test_a_request_whose_connection_closed_is_decided_and_not_answered() -> None:
+    async def act(groups: Groups) -> None:
+        answers: list[object] = []
+        ticket = groups.of().submit(join(), answers.append)
+        assert groups.of().waiting == 1
+
+        groups.of().abandon(ticket)
+        groups.rig.loop.pass_ms(4000)
+
+        assert answers == []
+        assert groups.of().waiting == 0
+        assert dict(groups.of().shard().members_by_group()) == {"g": 1}
+
+    with_groups(act)
+
+
+def test_a_coordinator_that_ends_sends_everybody_away() -> None:
+    async def act(groups: Groups) -> None:
+        joining, committing = groups.ask(join()), groups.ask(commit(7, "other"))
+        coordinator = groups.of()
+
+        groups.coordinators.close()
+        groups.rig.loop.pass_ms(10 * SESSION_MS)
+        await asyncio.sleep(0)
+
+        for [answer] in (joining, committing):
+            error = answer.error if isinstance(answer, JoinReply) else type(answer)
+            assert error is NotCoordinator
+        with pytest.raises(NotCoordinator):
+            coordinator.submit(commit(8), lambda reply: None)
+        assert not any(b"other" in (record.key or b"") for record in everything(groups.rig.host(OFFSETS)))
+
+    with_groups(act)
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    async def act(groups: Groups) -> None:
+        await groups.commit(7)
+
+        groups.change(topic("orders", 4), None)
+
+        assert groups.offsets() == {}
+        assert [record.value for record in everything(groups.rig.host(OFFSETS))][-1] is None
+
+    with_groups(act)
+
+
+def test_a_consumer_group_gets_its_partitions_from_here() -> None:
+    async def act(groups: Groups) -> None:
+        reply = await groups.answer(first_beat("m-1"))
+        for _ in range(10):
+            if isinstance(reply, ConsumerHeartbeatReply) and reply.assignment:
+                break
+            groups.rig.loop.pass_ms(5000)
+            reply = await groups.answer(
+                replace(first_beat("m-1"), member_epoch=reply.member_epoch, owned=None, subscribed_topics=None)
+            )
+            await asyncio.sleep(0)
+
+        assert reply.assignment == ((groups.image.topics["orders"].topic_id, (0, 1, 2, 3)),)
+        loaded = groups.again()
+        await loaded.load()
+        described = loaded.of().shard().describe_consumer("g")
+        assert [member.member_id for member in described.members] == ["m-1"]
+        assert described.members[0].assigned[0].partitions == (0, 1, 2, 3)
+
+    with_groups(act)
+
+
+def test_a_group_has_settings_of_its_own() -> None:
+    async def act(groups: Groups) -> None:
+        groups.image.group_configs["g"] = {"consumer.heartbeat.interval.ms": "7000"}
+
+        async def usual_interval_ms(group: str) -> int:
+            first = await groups.answer(replace(first_beat("m-1"), group=group))
+            groups.rig.loop.pass_ms(HURRY_MS)
+            beat = replace(first_beat("m-1"), group=group, member_epoch=first.member_epoch)
+            return int((await groups.answer(beat)).heartbeat_interval_ms)
+
+        assert await usual_interval_ms("g") == 7000
+        assert await usual_interval_ms("other") == groups.rig.config.group_consumer_heartbeat_interval_ms
+
+    with_groups(act)
+
+
+def first_beat(member: str) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        group="g",
+        member_id=member,
+        member_epoch=0,
+        group_instance_id=None,
+        rack_id=None,
+        rebalance_timeout_ms=30_000,
+        subscribed_topics=("orders",),
+        subscribed_regex=None,
+        server_assignor=None,
+        owned=(),
+        client_id="c",
+        client_host="/h",
+        version=1,
+    )
+
+
+def test_an_old_generation_is_fenced_after_a_restart_too() -> None:
+    async def act(groups: Groups) -> None:
+        member, generation = await groups.member()
+
+        loaded = groups.again()
+        await loaded.load()
+
+        assert took(await loaded.commit(3, member_id=member, generation=generation))
+        fenced = await loaded.commit(4, member_id=member, generation=generation - 1)
+        assert isinstance(fenced, IllegalGeneration)
+        assert loaded.offsets() == {("orders", 0): 3}
+
+    with_groups(act)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotEnoughReplicas, CoordinatorNotAvailable),
+        (NotLeaderOrFollower, NotCoordinator),
+        (KafkaStorageError, NotCoordinator),
+        (MessageTooLarge, UnknownServerError),
+        (IllegalGeneration, IllegalGeneration),
+    ],
+)
+def test_a_client_is_told_of_the_coordinator_and_not_of_its_log(error: type, told: type) -> None:
+    assert type(coordinator_error(error())) is told
+
+
+def test_time_does_not_go_back_when_the_clock_is_set() -> None:
+    class Clock:
+        wall_ms, count_s = 1_000_000, 5.0
+
+        def now_ms(self) -> int:
+            return self.wall_ms
+
+        def monotonic(self) -> float:
+            return self.count_s
+
+    machine = Clock()
+    clock = CoordinatorClock(machine)
+    machine.wall_ms -= 500_000
+    machine.count_s += 2
+
+    assert clock.now_ms() == 1_002_000

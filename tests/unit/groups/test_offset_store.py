@@ -1,0 +1,489 @@
+"""Committed offsets: who may commit, what is kept, and for how long."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.groups.rig import DELAY_MS, START_MS, Client, Rig, settled, subscription
+
+from penstock.groups.commands import (
+    ALL_COMMITTED,
+    CommitEntry,
+    CommitOffsets,
+    CommitReply,
+    CommittedOffset,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+)
+from penstock.groups.commits import metadata_fits
+from penstock.groups.events import ClassicGroupForgotten, ClassicGroupSaved, OffsetCommitted, OffsetForgotten
+from penstock.groups.offset_store import OffsetBook
+from penstock.groups.retention import OFFSETS_PER_SLICE_MAX, RetentionCheck
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InvalidGroupId,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+DAY_MS = 86_400_000
+RETENTION_MS = 7 * DAY_MS
+CHECK_MS = 600_000
+ID_1, ID_2 = TopicId(b"1" * 16), TopicId(b"2" * 16)
+
+
+def simple_commit(*entries: CommitEntry, group: str = "g", version: int = 9, retention_ms: int = -1) -> CommitOffsets:
+    """A commit of one who is no member."""
+    return CommitOffsets(
+        group=group,
+        member_id="",
+        group_instance_id=None,
+        generation=-1,
+        entries=entries,
+        version=version,
+        retention_ms=retention_ms,
+    )
+
+
+def offsets(rig: Rig, group: str = "g") -> dict[tuple[str, int], int]:
+    return {(found.topic, found.partition): found.offset for found in rig.shard.fetch_offsets(group)}
+
+
+# Who may commit
+
+
+def test_anybody_may_commit_for_a_group_that_does_not_exist() -> None:
+    rig = Rig()
+
+    assert rig.ask(simple_commit(CommitEntry("t", 0, 42))) is ALL_COMMITTED
+
+    assert offsets(rig) == {("t", 0): 42}
+    assert rig.state() == "Empty"
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, IllegalGeneration), (9, GroupIdNotFound)])
+def test_a_generation_of_a_group_that_does_not_exist_is_refused(version: int, error: type[BrokerError]) -> None:
+    rig = Rig()
+    client = Client(rig)
+    client.member_id, client.generation = "m", 3
+
+    assert isinstance(client.commit(1, version=version), error)
+    assert rig.log == []
+
+
+def test_a_member_of_a_group_without_members_is_unknown() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 42)))
+    client = Client(rig)
+    client.member_id, client.generation = "m", 3
+
+    assert isinstance(client.commit(1), UnknownMemberId)
+    assert offsets(rig) == {("t", 0): 42}
+
+
+def test_a_commit_from_an_old_generation_is_fenced() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+    assert client.commit(5) is ALL_COMMITTED
+    client.join()
+    client.sync({client.joined.member_id: b""})
+    old = Client(rig)
+    old.member_id, old.generation = client.member_id, 1
+
+    assert isinstance(old.commit(9), IllegalGeneration)
+    assert offsets(rig) == {("t", 0): 5}
+
+
+def test_one_without_a_generation_may_not_commit_where_members_are() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+
+    assert isinstance(rig.ask(simple_commit(CommitEntry("t", 0, 42))), UnknownMemberId)
+    client._join, client.generation = 0, -1
+    assert isinstance(client.commit(1), IllegalGeneration)
+    stranger = Client(rig)
+    stranger.member_id, stranger.generation = "stranger", 1
+    assert isinstance(stranger.commit(1), UnknownMemberId)
+
+
+def test_members_may_commit_while_they_are_called_to_join() -> None:
+    rig = Rig()
+    client = Client(rig, "a")
+    settled(rig, client)
+    Client(rig, "b").join()
+    assert rig.state() == "PreparingRebalance"
+
+    assert client.commit(5) is ALL_COMMITTED
+
+
+def test_members_that_wait_for_their_work_have_nothing_to_commit() -> None:
+    rig = Rig()
+    client = Client(rig).join()
+    rig.pass_ms(DELAY_MS)
+
+    assert isinstance(client.commit(5), RebalanceInProgress)
+
+
+def test_when_all_members_have_left_anybody_may_commit_again() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+    client.leave()
+
+    assert rig.ask(simple_commit(CommitEntry("t", 0, 42))) is ALL_COMMITTED
+
+
+def test_the_group_without_a_name_has_offsets_like_any_other() -> None:
+    rig = Rig()
+
+    assert rig.ask(simple_commit(CommitEntry("t", 0, 42), group="")) is ALL_COMMITTED
+    assert offsets(rig, "") == {("t", 0): 42}
+
+
+# What is kept
+
+
+@given(
+    offset=st.integers(-(2**63), 2**63 - 1),
+    leader_epoch=st.integers(-1, 2**31 - 1),
+    metadata=st.text(max_size=30),
+    partition=st.integers(0, 2**31 - 1),
+    topic_id=st.binary(min_size=16, max_size=16),
+)
+def test_what_is_committed_is_what_is_fetched(
+    offset: int, leader_epoch: int, metadata: str, partition: int, topic_id: bytes
+) -> None:
+    book = OffsetBook()
+    book.committed(
+        OffsetCommitted("g", "t", partition, offset, leader_epoch, metadata, START_MS, topic_id=TopicId(topic_id))
+    )
+
+    assert book.all_of("g") == [
+        CommittedOffset("t", partition, offset, leader_epoch, metadata, START_MS, TopicId(topic_id))
+    ]
+    assert book.count == 1
+
+
+def test_only_asked_for_partitions_are_fetched_and_only_those_that_have_an_offset() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 1), CommitEntry("t", 5000, 2), CommitEntry("u", 0, 3)))
+
+    found = rig.shard.fetch_offsets("g", [("t", 5000), ("t", 1), ("v", 0)])
+
+    assert [(offset.topic, offset.partition, offset.offset) for offset in found] == [("t", 5000, 2)]
+    assert rig.shard.fetch_offsets("nobody") == []
+    assert sorted((group, offset.topic, offset.offset) for group, offset in rig.shard.committed()) == [
+        ("g", "t", 1),
+        ("g", "t", 2),
+        ("g", "u", 3),
+    ]
+
+
+def test_a_note_that_is_too_long_fails_only_its_own_entry() -> None:
+    rig = Rig({"offset.metadata.max.bytes": "4"})
+
+    reply = rig.ask(simple_commit(CommitEntry("t", 0, 1, metadata="12345"), CommitEntry("t", 1, 2, metadata="1234")))
+
+    assert reply == CommitReply({0: OffsetMetadataTooLarge})
+    assert offsets(rig) == {("t", 1): 2}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fits"),
+    [("", True), ("aaaa", True), ("aaaaa", False), ("éééé", True), ("😀😀", True), ("😀😀😀", False)],
+)
+def test_notes_are_measured_as_kafka_measures_them(metadata: str, fits: bool) -> None:
+    assert metadata_fits(metadata, 4) is fits
+
+
+def test_a_commit_that_could_not_be_written_is_not_known() -> None:
+    rig = Rig()
+    rig.refusing = CoordinatorNotAvailable()
+
+    assert isinstance(rig.ask(simple_commit(CommitEntry("t", 0, 42))), CoordinatorNotAvailable)
+    assert offsets(rig) == {}
+
+
+def test_offsets_survive_a_restart() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 1, 3, "note", ID_1), CommitEntry("t", 1, 2)))
+    rig.ask(simple_commit(CommitEntry("t", 1, 5)))
+    before = rig.shard.fetch_offsets("g")
+
+    rig.restart()
+
+    assert rig.shard.fetch_offsets("g") == before
+    assert rig.shard.offset_count == 2
+
+
+# Retention
+
+
+def test_offsets_of_one_who_is_no_member_expire_some_time_after_their_commit() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 1)))
+    rig.pass_ms(DAY_MS)
+    rig.ask(simple_commit(CommitEntry("t", 1, 2)))
+
+    rig.pass_ms(RETENTION_MS - DAY_MS + CHECK_MS)
+    assert offsets(rig) == {("t", 1): 2}
+
+    rig.pass_ms(DAY_MS)
+    assert rig.shard.list_groups() == []
+    assert rig.log[-2:] == [OffsetForgotten("g", "t", 1), ClassicGroupForgotten(group="g")]
+
+
+def test_offsets_of_a_group_expire_some_time_after_its_last_member_left() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+    client.commit(1)
+    for _ in range(20):
+        rig.pass_ms(DAY_MS // 2)
+        client.join()
+        if client.waits_to_join:
+            rig.pass_ms(DELAY_MS)
+        if client.joined.error is not None:
+            client.member_id = ""
+            client.join()
+            rig.pass_ms(DELAY_MS)
+        client.sync({client.joined.member_id: b""})
+    assert offsets(rig) == {("t", 0): 1}
+    client.leave()
+
+    rig.pass_ms(RETENTION_MS - CHECK_MS)
+    assert offsets(rig) == {("t", 0): 1}
+    rig.pass_ms(2 * CHECK_MS)
+
+    assert offsets(rig) == {}
+    assert rig.shard.list_groups() == []
+
+
+def test_members_keep_the_offsets_of_what_they_read_and_lose_those_of_what_they_do_not() -> None:
+    rig = Rig()
+    client = Client(rig, protocols=(("range", subscription("t")),), session_ms=1_800_000)
+    settled(rig, client)
+    client.commit(1, topic="t")
+    client.commit(2, topic="u")
+
+    for _ in range(RETENTION_MS // 1_700_000 + 2):
+        rig.pass_ms(1_700_000)
+        client.heartbeat()
+
+    assert offsets(rig) == {("t", 0): 1}
+
+
+def test_while_a_group_is_called_together_nothing_expires() -> None:
+    rig = Rig()
+    client = Client(rig, session_ms=1_800_000, rebalance_ms=1_800_000)
+    settled(rig, client)
+    client.commit(2, topic="u")
+    for _ in range(RETENTION_MS // 1_700_000):
+        rig.pass_ms(1_700_000)
+        client.heartbeat()
+    Client(rig, "b").join()
+
+    rig.pass_ms(1_700_000)
+
+    assert rig.state() == "PreparingRebalance"
+    assert offsets(rig) == {("u", 0): 2}
+
+
+def test_of_members_that_do_not_say_what_they_read_nothing_expires() -> None:
+    rig = Rig()
+    client = Client(rig, protocol_type="connect", protocols=(("p", b"opaque"),), session_ms=1_800_000)
+    settled(rig, client)
+    client.commit(1)
+
+    for _ in range(RETENTION_MS // 1_700_000 + 2):
+        rig.pass_ms(1_700_000)
+        client.heartbeat()
+
+    assert offsets(rig) == {("t", 0): 1}
+
+
+def test_a_commit_may_name_its_own_retention() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 1), retention_ms=CHECK_MS, version=4))
+    rig.ask(simple_commit(CommitEntry("t", 1, 1), retention_ms=2 * RETENTION_MS, version=4))
+
+    rig.pass_ms(CHECK_MS)
+    assert offsets(rig) == {("t", 1): 1}
+    rig.pass_ms(RETENTION_MS)
+    assert offsets(rig) == {("t", 1): 1}
+
+
+def test_a_group_of_old_records_that_do_not_say_since_when_it_is_empty_forgets_after_its_commits() -> None:
+    rig = Rig()
+    rig.log.append(
+        ClassicGroupSaved(group="g", protocol_type="consumer", generation=3, protocol=None, leader=None, state_ms=-1)
+    )
+    rig.log.append(OffsetCommitted("g", "t", 0, 1, -1, "", START_MS))
+    rig.restart()
+
+    rig.pass_ms(RETENTION_MS - CHECK_MS)
+    assert offsets(rig) == {("t", 0): 1}
+    rig.pass_ms(2 * CHECK_MS)
+    assert offsets(rig) == {}
+
+
+def test_a_great_many_offsets_are_gone_through_in_slices() -> None:
+    rig = Rig()
+    for group in range(3):
+        for topic in range(3):
+            rig.ask(
+                simple_commit(
+                    *(CommitEntry(f"t{topic}", index, 1) for index in range(OFFSETS_PER_SLICE_MAX // 2)),
+                    group=f"g{group}",
+                )
+            )
+    assert rig.shard.offset_count == 9 * (OFFSETS_PER_SLICE_MAX // 2)
+    steps: list[int] = []
+    run = rig.run
+    rig.run = lambda step: (steps.append(len(step.events)), run(step))[1]  # type: ignore[method-assign, func-returns-value]
+
+    rig.now_ms += RETENTION_MS
+    rig.pass_ms(CHECK_MS)
+
+    assert rig.shard.offset_count == 0
+    assert rig.shard.list_groups() == []
+    assert max(steps) <= OFFSETS_PER_SLICE_MAX + 3
+
+
+def test_an_offset_committed_between_two_slices_keeps_its_group() -> None:
+    rig = Rig()
+    for topic in ("a", "b"):
+        rig.ask(simple_commit(*(CommitEntry(topic, index, 1) for index in range(OFFSETS_PER_SLICE_MAX))))
+    rig.now_ms += RETENTION_MS
+    rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
+    assert rig.shard.offset_count == OFFSETS_PER_SLICE_MAX
+    rig.ask(simple_commit(CommitEntry("a", 0, 2)))
+    rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
+    rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
+
+    assert offsets(rig) == {("a", 0): 2}
+
+
+def test_somebody_about_to_join_keeps_a_group_without_offsets() -> None:
+    rig = Rig()
+    client = Client(rig, session_ms=1_800_000)
+    client._send_join()
+    client.member_id = client.joined.member_id
+
+    rig.pass_ms(2 * CHECK_MS)
+
+    assert client.join().waits_to_join
+
+
+# Deleting
+
+
+def test_offsets_of_topics_that_nobody_reads_can_be_deleted() -> None:
+    rig = Rig()
+    client = Client(rig, protocols=(("range", subscription("t")),))
+    settled(rig, client)
+    client.commit(1, topic="t")
+    client.commit(2, topic="u")
+
+    reply = rig.ask(DeleteOffsets(group="g", partitions=(("t", 0), ("u", 0), ("u", 0), ("u", 7))))
+
+    assert reply == DeleteOffsetsReply({0: GroupSubscribedToTopic})
+    assert offsets(rig) == {("t", 0): 1}
+    assert rig.log.count(OffsetForgotten("g", "u", 0)) == 1
+
+
+def test_consumers_that_do_not_say_what_they_read_count_as_if_they_read_all() -> None:
+    rig = Rig()
+    settled(rig, Client(rig, protocols=(("range", b"garbled"),)))
+
+    assert rig.ask(DeleteOffsets(group="g", partitions=(("t", 0),))) == DeleteOffsetsReply({0: GroupSubscribedToTopic})
+
+
+def test_offsets_of_members_of_another_kind_cannot_be_deleted_singly() -> None:
+    rig = Rig()
+    settled(rig, Client(rig, protocol_type="connect"))
+
+    assert isinstance(rig.ask(DeleteOffsets(group="g", partitions=(("t", 0),))), NonEmptyGroup)
+
+
+def test_offsets_of_an_empty_group_can_be_deleted() -> None:
+    rig = Rig()
+    client = Client(rig, protocol_type="connect")
+    settled(rig, client)
+    client.commit(1)
+    client.leave()
+
+    assert rig.ask(DeleteOffsets(group="g", partitions=(("t", 0),))) == DeleteOffsetsReply({})
+    assert offsets(rig) == {}
+
+
+def test_offsets_of_no_group_cannot_be_deleted() -> None:
+    rig = Rig()
+
+    assert isinstance(rig.ask(DeleteOffsets(group="nobody", partitions=(("t", 0),))), GroupIdNotFound)
+    assert isinstance(rig.ask(DeleteOffsets(group="", partitions=())), InvalidGroupId)
+
+
+def test_offsets_of_deleted_topics_are_forgotten() -> None:
+    rig = Rig()
+    rig.topics.ids = {"t": ID_1, "u": ID_2}
+    rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("u", 0, 2, topic_id=ID_2)))
+    rig.ask(simple_commit(CommitEntry("t", 3, 4), group="other"))
+    del rig.topics.ids["t"]
+
+    rig.run(rig.shard.on_topics(["t"], rig.now_ms))
+
+    assert offsets(rig) == {("u", 0): 2}
+    assert offsets(rig, "other") == {}
+
+
+def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
+    rig = Rig()
+    rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("t", 1, 2, topic_id=ID_2)))
+    rig.ask(simple_commit(CommitEntry("t", 2, 3, topic_id=TOPIC_ID_ZERO)))
+    rig.topics.ids = {"t": ID_2}
+
+    rig.run(rig.shard.on_topics(["t"], rig.now_ms))
+
+    assert offsets(rig) == {("t", 1): 2, ("t", 2): 3}
+
+
+# The book against a plain dictionary
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(),
+            st.sampled_from("gh"),
+            st.sampled_from("tu"),
+            st.sampled_from([0, 1, 4095, 4096]),
+            st.integers(0, 9),
+        )
+    )
+)
+def test_the_book_remembers_as_a_dictionary_would(
+    changes: list[tuple[bool, str, str, int, int]],
+) -> None:
+    book, plain = OffsetBook(), dict[tuple[str, str, int], int]()
+    for commits, group, topic, partition, offset in changes:
+        if commits:
+            book.committed(OffsetCommitted(group, topic, partition, offset, -1, "", 0))
+            plain[group, topic, partition] = offset
+        else:
+            book.forgotten(OffsetForgotten(group, topic, partition))
+            plain.pop((group, topic, partition), None)
+
+    assert {(group, found.topic, found.partition): found.offset for group, found in book.everything()} == plain
+    assert book.count == len(plain)
+    for group in "gh":
+        assert book.count_of(group) == sum(key[0] == group for key in plain)
+        assert len(book.tombstones_of(group)) == book.count_of(group)
