@@ -22,7 +22,7 @@ from penstock.metadata.records import BrokerEndpoint
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.transactions.service import TxnCoordinators
 from penstock.wire.api import find_coordinator as gen
 from penstock.wire.slices import each
 

@@ -13,11 +13,11 @@ from penstock.api.group_asking import ask
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.producer_ids import ProducerIds
 from penstock.coordinator.step import Reply
-from penstock.core.txn.commands import InitProducer, ProducerInitialized
-from penstock.core.txn.old_clients import FENCED_FROM_INIT, told_to
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
-from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.transactions.commands import InitProducer, ProducerInitialized
+from penstock.transactions.old_clients import FENCED_FROM_INIT, told_to
+from penstock.transactions.service import TxnCoordinators
 from penstock.wire.api import init_producer_id as gen
 
 UNSAID = -1

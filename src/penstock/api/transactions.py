@@ -16,15 +16,6 @@ from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
 from penstock.coordinator.step import Reply
-from penstock.core.txn.commands import (
-    AddPartitions,
-    EndTransaction,
-    PartitionsVerified,
-    TransactionEnded,
-    VerifyPartitions,
-)
-from penstock.core.txn.old_clients import FENCED_FROM, told_to
-from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.groups.service import GroupCoordinators
 from penstock.metadata.image import MetadataImage
@@ -39,7 +30,16 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
-from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.transactions.commands import (
+    AddPartitions,
+    EndTransaction,
+    PartitionsVerified,
+    TransactionEnded,
+    VerifyPartitions,
+)
+from penstock.transactions.old_clients import FENCED_FROM, told_to
+from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.wire.api import add_offsets_to_txn as offsets_api
 from penstock.wire.api import add_partitions_to_txn as add_api
 from penstock.wire.api import end_txn as end_api

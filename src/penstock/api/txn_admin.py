@@ -12,7 +12,6 @@ from typing import Any
 
 from penstock.api.group_asking import when_committed
 from penstock.api.registry import Api, RequestContext
-from penstock.core.txn.state import STATE_BY_LABEL, Transaction, TxnState
 from penstock.groups.consumer.patterns import compiled
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
@@ -20,10 +19,11 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
-from penstock.runtime.txn_coordinator import TxnCoordinator
-from penstock.runtime.txn_coordinators import TxnCoordinators
-from penstock.runtime.txn_journal import by_topic
-from penstock.runtime.txn_markers import MarkerLog
+from penstock.transactions.context import TxnCoordinator
+from penstock.transactions.markers import MarkerLog
+from penstock.transactions.record_formats import by_topic
+from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.state import STATE_BY_LABEL, Transaction, TxnState
 from penstock.wire.api import describe_transactions as describe_api
 from penstock.wire.api import list_transactions as list_api
 from penstock.wire.api import write_txn_markers as markers_api

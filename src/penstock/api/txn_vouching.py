@@ -11,8 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock.coordinator.step import Reply
-from penstock.core.txn.commands import AddPartitions
-from penstock.core.txn.state import BUMPING_VERSION
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -27,7 +25,9 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.partition.replica import Vouch
-from penstock.runtime.txn_coordinators import TxnCoordinators
+from penstock.transactions.commands import AddPartitions
+from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.state import BUMPING_VERSION
 
 PRODUCE_ABORTABLE_FROM = 11
 PRODUCE_ADDS_FROM = 12

@@ -30,11 +30,11 @@ from penstock.partition.watcher_notification import Wakes
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.runtime.maintenance import Maintenance
 from penstock.runtime.moving import Moving
-from penstock.runtime.txn_coordinators import TxnCoordinators
-from penstock.runtime.txn_markers import MarkerLog
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
+from penstock.transactions.markers import MarkerLog
+from penstock.transactions.service import TxnCoordinators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

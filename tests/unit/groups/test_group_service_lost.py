@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from tests.unit.groups.coordinator_rig import Groups, commit, join, with_groups
-from tests.unit.runtime.test_txn_coordinators import ORDERS, STATE, Transactions
+from tests.unit.transactions.test_txn_service import ORDERS, STATE, Transactions
 
 from penstock.coordinator.runtime import partition_of
-from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer
-from penstock.core.txn.state import BUMPING_VERSION, TxnState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidProducerIdMapping, NotCoordinator
 from penstock.testing.mem_disk import MemDisk
+from penstock.transactions.commands import AddPartitions, EndTransaction, InitProducer
+from penstock.transactions.state import BUMPING_VERSION, TxnState
 
 PATHS = ("/one", "/two")
 NAMES = {partition_of(name, 2): name for name in ("t0", "t1", "t2", "t3")}

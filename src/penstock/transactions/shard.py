@@ -9,7 +9,17 @@ from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import NOTHING, Answer, Effect, Event, Reply, SetTimer, Step, Ticket
-from penstock.core.txn.commands import (
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    ProducerFenced,
+    TransactionalIdNotFound,
+)
+from penstock.model.ids import TopicPartition
+from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -22,29 +32,19 @@ from penstock.core.txn.commands import (
     TxnCommand,
     VerifyPartitions,
 )
-from penstock.core.txn.effects import WriteMarkers
-from penstock.core.txn.ending import Ending, judge_end
-from penstock.core.txn.events import TransactionForgotten, TransactionSaved
-from penstock.core.txn.init import check_entitled, check_init, initialized
-from penstock.core.txn.state import (
+from penstock.transactions.effects import WriteMarkers
+from penstock.transactions.ending import Ending, judge_end
+from penstock.transactions.events import TransactionForgotten, TransactionSaved
+from penstock.transactions.init import check_entitled, check_init, initialized
+from penstock.transactions.state import (
     BUMPING_VERSION,
     NO_PRODUCER_ID,
     TIMEOUT_MS_NEVER,
     Transaction,
     TxnState,
 )
-from penstock.core.txn.timers import CompletionRetry, ExpiryCheck, LateCheck
-from penstock.core.txn.transitions import completed, prepared, widened
-from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import (
-    ConcurrentTransactions,
-    CoordinatorLoadInProgress,
-    InvalidProducerIdMapping,
-    InvalidRequest,
-    ProducerFenced,
-    TransactionalIdNotFound,
-)
-from penstock.model.ids import TopicPartition
+from penstock.transactions.timers import CompletionRetry, ExpiryCheck, LateCheck
+from penstock.transactions.transitions import completed, prepared, widened
 
 LATE_PER_STEP_MAX = 200
 """Transactions past their time that are aborted in one step; the rest follow in the next."""

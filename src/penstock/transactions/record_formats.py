@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from penstock.core.txn.events import TransactionForgotten, TransactionSaved, TxnEvent
-from penstock.core.txn.state import STATE_BY_NUMBER, Transaction, TxnState
 from penstock.model.batch import BatchHeader
 from penstock.model.ids import TopicPartition
+from penstock.transactions.events import TransactionForgotten, TransactionSaved, TxnEvent
+from penstock.transactions.state import STATE_BY_NUMBER, Transaction, TxnState
 from penstock.wire import txn_records as wire
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_columns import Columns

@@ -10,9 +10,6 @@ from tests.unit.partition.rig import HOME, NOW_MS, topic
 
 from penstock.api.txn_admin import MarkerWriting
 from penstock.coordinator.step import Reply
-from penstock.core.txn.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
-from penstock.core.txn.events import TransactionSaved
-from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, TxnState
 from penstock.groups.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
 from penstock.model.clock import SystemClock
 from penstock.model.errors import BrokerError
@@ -28,10 +25,13 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
-from penstock.runtime.txn_coordinators import TxnCoordinators
-from penstock.runtime.txn_journal import encode_event
-from penstock.runtime.txn_markers import MarkerLog
 from penstock.testing.mem_disk import MemDisk
+from penstock.transactions.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
+from penstock.transactions.events import TransactionSaved
+from penstock.transactions.markers import MarkerLog
+from penstock.transactions.record_formats import encode_event
+from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION, TxnState
 from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.records import COMMIT_MARKER, RecordBatchBuilder, decode_records, parse_marker
 
@@ -292,7 +292,7 @@ def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is
 
 def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
-        monkeypatch.setattr("penstock.runtime.txn_coordinator.MARKERS_PER_TURN_MAX", 1)
+        monkeypatch.setattr("penstock.transactions.context.MARKERS_PER_TURN_MAX", 1)
         world = Transactions()
         second = TopicPartition("orders", 1)
         producer_id, epoch = begin(world, ORDERS, second)
@@ -310,7 +310,7 @@ def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch
 
 def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
-        monkeypatch.setattr("penstock.runtime.txn_coordinator.MARKERS_PER_TURN_MAX", 1)
+        monkeypatch.setattr("penstock.transactions.context.MARKERS_PER_TURN_MAX", 1)
         world = Transactions()
         second = TopicPartition("orders", 1)
         producer_id, epoch = begin(world, ORDERS, second)

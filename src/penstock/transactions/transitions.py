@@ -7,7 +7,8 @@ asserted is what no request may ever bring about.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from penstock.core.txn.state import (
+from penstock.model.ids import TopicPartition
+from penstock.transactions.state import (
     BUMPING_VERSION,
     NO_EPOCH,
     NO_PARTITIONS,
@@ -17,7 +18,6 @@ from penstock.core.txn.state import (
     Transaction,
     TxnState,
 )
-from penstock.model.ids import TopicPartition
 
 FIRST_EPOCH = 0
 

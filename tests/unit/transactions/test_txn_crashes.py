@@ -16,15 +16,6 @@ from tests.unit.groups.coordinator_rig import OFFSETS, Groups
 from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
 
 from penstock.api.txn_vouching import TxnVouching
-from penstock.core.txn.commands import (
-    AddPartitions,
-    EndTransaction,
-    InitProducer,
-    PartitionsAdded,
-    ProducerInitialized,
-    TransactionEnded,
-)
-from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -43,9 +34,18 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.partition.replica import PartitionHost
-from penstock.runtime.txn_coordinators import TxnCoordinators
-from penstock.runtime.txn_markers import MarkerLog
 from penstock.testing.mem_disk import MemDisk
+from penstock.transactions.commands import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    PartitionsAdded,
+    ProducerInitialized,
+    TransactionEnded,
+)
+from penstock.transactions.markers import MarkerLog
+from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.wire.records import ABORT_MARKER, decode_records, iter_batches, parse_marker
 
 SEEDS = int(os.environ.get("PENSTOCK_TEST_TXN_SEEDS", 60))

@@ -5,10 +5,11 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.core.txn.rig import A0, A1, B0, TIMEOUT_MS, TV1, TV2, Producer, Rig, written
+from tests.unit.transactions.rig import A0, A1, B0, TIMEOUT_MS, TV1, TV2, Producer, Rig, written
 
 from penstock.coordinator.step import Reply, Ticket
-from penstock.core.txn.commands import (
+from penstock.model.errors import BrokerError
+from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -20,12 +21,11 @@ from penstock.core.txn.commands import (
     TxnCommand,
     VerifyPartitions,
 )
-from penstock.core.txn.effects import WriteMarkers
-from penstock.core.txn.events import TransactionForgotten, TransactionSaved
-from penstock.core.txn.shard import TxnShard
-from penstock.core.txn.state import NO_EPOCH, NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, Transaction, TxnState
-from penstock.core.txn.timers import CompletionRetry, ExpiryCheck, LateCheck
-from penstock.model.errors import BrokerError
+from penstock.transactions.effects import WriteMarkers
+from penstock.transactions.events import TransactionForgotten, TransactionSaved
+from penstock.transactions.shard import TxnShard
+from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, Transaction, TxnState
+from penstock.transactions.timers import CompletionRetry, ExpiryCheck, LateCheck
 
 NAMES = st.sampled_from(["t", "t", "t", "u"])
 VERSIONS = st.sampled_from([TV1, TV2, TV2])

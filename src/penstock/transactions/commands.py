@@ -6,8 +6,8 @@ clients are told instead is in `old_clients`.
 
 from dataclasses import dataclass
 
-from penstock.core.txn.state import NO_EPOCH, NO_PRODUCER_ID
 from penstock.model.ids import TopicPartition
+from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

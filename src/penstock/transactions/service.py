@@ -5,8 +5,6 @@ from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.runtime import CoordinatorSet
-from penstock.core.txn.commands import VerifyPartitions
-from penstock.core.txn.shard import TxnShard
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.generated_errors import TransactionAbortable
@@ -17,10 +15,12 @@ from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
-from penstock.runtime.txn_coordinator import TxnCoordinator
-from penstock.runtime.txn_journal import TxnReader
-from penstock.runtime.txn_markers import MarkerLog
 from penstock.storage.store import LogStore
+from penstock.transactions.commands import VerifyPartitions
+from penstock.transactions.context import TxnCoordinator
+from penstock.transactions.markers import MarkerLog
+from penstock.transactions.record_formats import TxnReader
+from penstock.transactions.shard import TxnShard
 
 
 class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):

@@ -5,7 +5,10 @@ from dataclasses import replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
-from penstock.core.txn.commands import (
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import CoordinatorNotAvailable
+from penstock.model.ids import TopicPartition
+from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -17,13 +20,10 @@ from penstock.core.txn.commands import (
     TxnCommand,
     VerifyPartitions,
 )
-from penstock.core.txn.effects import WriteMarkers
-from penstock.core.txn.events import TransactionForgotten, TransactionSaved
-from penstock.core.txn.shard import TxnShard
-from penstock.core.txn.state import BUMPING_VERSION, FIRST_VERSION, NO_EPOCH, NO_PRODUCER_ID, Transaction, TxnState
-from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import CoordinatorNotAvailable
-from penstock.model.ids import TopicPartition
+from penstock.transactions.effects import WriteMarkers
+from penstock.transactions.events import TransactionForgotten, TransactionSaved
+from penstock.transactions.shard import TxnShard
+from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION, NO_EPOCH, NO_PRODUCER_ID, Transaction, TxnState
 
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000

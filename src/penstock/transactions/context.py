@@ -12,9 +12,6 @@ from functools import partial
 
 from penstock.coordinator.context import Coordinator, CoordinatorClock, Sink
 from penstock.coordinator.step import Effect, Event, Ticket
-from penstock.core.txn.commands import MarkersWritten, TxnCommand
-from penstock.core.txn.effects import WriteMarkers
-from penstock.core.txn.shard import TxnShard
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidProducerEpoch,
@@ -25,8 +22,11 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
-from penstock.runtime.txn_journal import encode_event
-from penstock.runtime.txn_markers import MARKERS_PER_TURN_MAX, MarkerLog
+from penstock.transactions.commands import MarkersWritten, TxnCommand
+from penstock.transactions.effects import WriteMarkers
+from penstock.transactions.markers import MARKERS_PER_TURN_MAX, MarkerLog
+from penstock.transactions.record_formats import encode_event
+from penstock.transactions.shard import TxnShard
 
 MARKER_RETRY_MS = 100
 """When a partition that could not be told is told again."""

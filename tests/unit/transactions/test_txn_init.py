@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.core.txn.rig import A0, START_MS, TIMEOUT_MS, TV1, Rig
+from tests.unit.transactions.rig import A0, START_MS, TIMEOUT_MS, TV1, Rig
 
-from penstock.core.txn.commands import InitProducer
-from penstock.core.txn.events import TransactionSaved
-from penstock.core.txn.state import TIMEOUT_MS_NEVER, TxnState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -18,6 +15,9 @@ from penstock.model.generated_errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
+from penstock.transactions.commands import InitProducer
+from penstock.transactions.events import TransactionSaved
+from penstock.transactions.state import TIMEOUT_MS_NEVER, TxnState
 
 
 @pytest.fixture

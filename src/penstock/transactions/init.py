@@ -3,16 +3,6 @@
 from collections.abc import Callable
 
 from penstock.config.broker import BrokerConfig
-from penstock.core.txn.commands import InitProducer
-from penstock.core.txn.state import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    PRODUCER_EPOCH_MAX,
-    TIMEOUT_MS_NEVER,
-    Transaction,
-    TxnState,
-)
-from penstock.core.txn.transitions import bumped, created, kept, rotated
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
     InvalidRequest,
@@ -21,6 +11,16 @@ from penstock.model.generated_errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
+from penstock.transactions.commands import InitProducer
+from penstock.transactions.state import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    PRODUCER_EPOCH_MAX,
+    TIMEOUT_MS_NEVER,
+    Transaction,
+    TxnState,
+)
+from penstock.transactions.transitions import bumped, created, kept, rotated
 
 
 def check_init(command: InitProducer, config: BrokerConfig) -> None:

@@ -6,15 +6,15 @@ with the one before asks again. Without it only the outcome does, so that a dela
 
 from enum import Enum, auto
 
-from penstock.core.txn.commands import EndTransaction
-from penstock.core.txn.state import BUMPING_VERSION, PRODUCER_EPOCH_MAX, Transaction, TxnState
-from penstock.core.txn.transitions import FIRST_EPOCH
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
     InvalidTxnState,
     ProducerFenced,
 )
+from penstock.transactions.commands import EndTransaction
+from penstock.transactions.state import BUMPING_VERSION, PRODUCER_EPOCH_MAX, Transaction, TxnState
+from penstock.transactions.transitions import FIRST_EPOCH
 
 
 class Ending(Enum):

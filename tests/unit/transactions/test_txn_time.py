@@ -3,18 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.core.txn.rig import A0, B0, TIMEOUT_MS, TV1, Rig
+from tests.unit.transactions.rig import A0, B0, TIMEOUT_MS, TV1, Rig
 
-from penstock.core.txn.events import TransactionForgotten, TransactionSaved
-from penstock.core.txn.shard import EXPIRED_PER_STEP_MAX, LATE_PER_STEP_MAX
-from penstock.core.txn.state import (
-    BUMPING_VERSION,
-    PRODUCER_EPOCH_MAX,
-    STATE_BY_LABEL,
-    STATE_BY_NUMBER,
-    TxnState,
-)
-from penstock.core.txn.timers import ExpiryCheck, LateCheck
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -24,6 +14,16 @@ from penstock.model.generated_errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
+from penstock.transactions.events import TransactionForgotten, TransactionSaved
+from penstock.transactions.shard import EXPIRED_PER_STEP_MAX, LATE_PER_STEP_MAX
+from penstock.transactions.state import (
+    BUMPING_VERSION,
+    PRODUCER_EPOCH_MAX,
+    STATE_BY_LABEL,
+    STATE_BY_NUMBER,
+    TxnState,
+)
+from penstock.transactions.timers import ExpiryCheck, LateCheck
 
 CHECK_MS = 10_000
 DAY_MS = 86_400_000

@@ -3,13 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.core.txn.rig import A0, A1, B0, START_MS, TV1, TV2, Rig, written
+from tests.unit.transactions.rig import A0, A1, B0, START_MS, TV1, TV2, Rig, written
 
-from penstock.core.txn.commands import MarkersNoted, PartitionsVerified
-from penstock.core.txn.effects import WriteMarkers
-from penstock.core.txn.events import TransactionSaved
-from penstock.core.txn.old_clients import FENCED_FROM, FENCED_FROM_INIT, told_to
-from penstock.core.txn.state import TxnState
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -20,6 +15,11 @@ from penstock.model.generated_errors import (
     InvalidTxnState,
     ProducerFenced,
 )
+from penstock.transactions.commands import MarkersNoted, PartitionsVerified
+from penstock.transactions.effects import WriteMarkers
+from penstock.transactions.events import TransactionSaved
+from penstock.transactions.old_clients import FENCED_FROM, FENCED_FROM_INIT, told_to
+from penstock.transactions.state import TxnState
 
 BOTH = pytest.mark.parametrize("version", [TV1, TV2], ids=["version 1", "version 2"])
 OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

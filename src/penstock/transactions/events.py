@@ -5,7 +5,7 @@ The key of a record is the transactional id, and the latest of a key counts.
 
 from dataclasses import dataclass
 
-from penstock.core.txn.state import Transaction
+from penstock.transactions.state import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Transactions: rules of transactional ids, record formats, and the coordinator that writes markers."""
