@@ -1,16 +1,16 @@
 """DescribeLogDirs (35), v1 to v5, and AlterReplicaLogDirs (34), v1 and v2: which directory holds what.
 
-A partition can be moved to another directory of its broker while it is in use (`runtime.moving`).
+A partition can be moved to another directory of its broker while it is in use (`maintenance.moves`).
 """
 
 from __future__ import annotations
 
 from penstock.api.registry import Api, RequestContext
+from penstock.maintenance.moves import Moving
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.model.turns import Turns
-from penstock.runtime.moving import Moving
 from penstock.storage.store import DirectoryState, LogStore
 from penstock.wire.api import alter_replica_log_dirs as moved
 from penstock.wire.api import describe_log_dirs as gen

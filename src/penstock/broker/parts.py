@@ -14,6 +14,8 @@ from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
 from penstock.groups.service import GroupCoordinators
+from penstock.maintenance.moves import Moving
+from penstock.maintenance.schedule import Maintenance
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
@@ -28,8 +30,6 @@ from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replicas import Hosts
 from penstock.partition.watcher_notification import Wakes
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.maintenance import Maintenance
-from penstock.runtime.moving import Moving
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore

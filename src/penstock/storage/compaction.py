@@ -24,11 +24,11 @@ from penstock.storage.head import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
 from penstock.storage.key_map import KeyMap
 from penstock.storage.log import Log, segment_base
 from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name
-from penstock.storage.pace import Pace
 from penstock.storage.segment import Segment
 from penstock.storage.segment_files import mark_deleted, mark_gaps
 from penstock.storage.segment_writer import SegmentWriter, discard_swap
 from penstock.storage.settings import LogSettings
+from penstock.storage.throttle import Pace
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.view import LogChanged, LogView, SegmentView

@@ -26,8 +26,8 @@ from penstock.storage.names import (
     offset_name,
     partition_name,
 )
-from penstock.storage.pace import Pace
 from penstock.storage.quarantine import write_whole
+from penstock.storage.throttle import Pace
 from penstock.storage.trash import Trash
 
 SWITCH_BYTES_MAX = 1024 * 1024

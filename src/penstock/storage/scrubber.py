@@ -10,9 +10,9 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.storage.log import Log
 from penstock.storage.names import LOG, offset_name
-from penstock.storage.pace import Pace
 from penstock.storage.recovery import Finding
 from penstock.storage.store import LogStore
+from penstock.storage.throttle import Pace
 from penstock.storage.view import LogChanged, LogView, SegmentView
 from penstock.storage.walk import BadBatch
 

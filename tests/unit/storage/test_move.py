@@ -9,9 +9,9 @@ from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
 from penstock.observe.log import logger
 from penstock.storage import compaction
 from penstock.storage.move import abandon_move, begin_move, retire, try_switch
-from penstock.storage.pace import Pace
 from penstock.storage.retention import retain
 from penstock.storage.store import LogStore
+from penstock.storage.throttle import Pace
 from penstock.testing.mem_disk import MemDisk
 
 TP = TopicPartition("t", 0)

@@ -5,9 +5,9 @@ from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put
 from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
 from penstock.observe.log import logger
 from penstock.storage.names import LOG
-from penstock.storage.pace import Pace
 from penstock.storage.scrubber import Scrubber
 from penstock.storage.store import LogStore
+from penstock.storage.throttle import Pace
 from penstock.testing.mem_disk import MemDisk
 
 

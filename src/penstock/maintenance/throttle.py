@@ -5,7 +5,7 @@ from threading import Event
 from typing import Protocol, TypeVar
 
 from penstock.model.clock import Clock
-from penstock.storage.pace import Pace
+from penstock.storage.throttle import Pace
 
 BYTES_PER_SECOND_MAX = 1e15
 """Stands for no ceiling."""

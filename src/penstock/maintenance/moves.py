@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from threading import Event
 
 from penstock.config.broker import BrokerConfig
+from penstock.maintenance.throttle import Stopped, Unhurried
 from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
@@ -13,7 +14,6 @@ from penstock.model.ids import TopicPartition
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
-from penstock.runtime.unhurried import Stopped, Unhurried
 from penstock.storage.directories import LogDirectory
 from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch
 from penstock.storage.store import LogStore

@@ -13,6 +13,8 @@ from threading import Event
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.key import LONG_MAX
+from penstock.maintenance.compaction import Compacting
+from penstock.maintenance.throttle import Result, Stopped, Unhurried
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
@@ -22,8 +24,6 @@ from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.runtime.compacting import Compacting
-from penstock.runtime.unhurried import Result, Stopped, Unhurried
 from penstock.storage import producer_snapshot
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log

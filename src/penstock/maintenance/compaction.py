@@ -5,6 +5,7 @@ from threading import Event
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
+from penstock.maintenance.throttle import OffLoop, Stopped, Unhurried
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
@@ -12,7 +13,6 @@ from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
-from penstock.runtime.unhurried import OffLoop, Stopped, Unhurried
 from penstock.storage.compaction import Compaction, plan
 from penstock.storage.key_map import keys_max_of
 from penstock.storage.log import Log

@@ -12,14 +12,14 @@ import pytest
 from fastcrc.crc32 import iscsi as crc32c
 from tests.unit.partition.rig import NOW_MS, Rig, batch, everything, topic, values
 
+from penstock.maintenance.compaction import UNCLEANABLE_RETRY_MS
+from penstock.maintenance.schedule import REPLAY_BYTES_MAX, Maintenance
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.partition.replica import PartitionHost
 from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
-from penstock.runtime.compacting import UNCLEANABLE_RETRY_MS
-from penstock.runtime.maintenance import REPLAY_BYTES_MAX, Maintenance
 from penstock.storage.compaction import plan
 from penstock.storage.log import Log
 from penstock.storage.names import GAPS
@@ -302,8 +302,8 @@ def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkey
         assert log.tp.topic != "a", "a bug"
         return real(log, *args, **kw)
 
-    monkeypatch.setattr("penstock.runtime.maintenance.retain", partial(wrapped, broken, retain))
-    monkeypatch.setattr("penstock.runtime.compacting.plan", partial(wrapped, broken, plan))
+    monkeypatch.setattr("penstock.maintenance.schedule.retain", partial(wrapped, broken, retain))
+    monkeypatch.setattr("penstock.maintenance.compaction.plan", partial(wrapped, broken, plan))
     rig.host("a").log.producers = None
     if job == "snapshot":
         monkeypatch.setattr(PartitionHost, "snapshot", lambda host, now_ms: broken(host.log, lambda _: None))

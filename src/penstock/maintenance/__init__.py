@@ -1,0 +1,1 @@
+"""Work in the background: flush, retention, compaction, moves and scrubbing."""
