@@ -41,7 +41,7 @@ Sink = Callable[[Reply | BrokerError], None]
 
 
 class Shard(Protocol):
-    """What decides: all that one partition's records tell of. Each shard in `core` says what its methods promise."""
+    """What decides: all that one partition's records tell of. Each shard says what its methods promise."""
 
     def wake(self, key: Hashable, now_ms: int) -> Step: ...
 

@@ -1,7 +1,7 @@
 """What the coordinator of classic groups and committed offsets remembers: one value per record of `__consumer_offsets`.
 
 A record has a key, and the latest of a key counts; a value that ends in `Forgotten` is the tombstone of its key. The
-events of groups with the consumer protocol stand beside their group, in `consumer_events`.
+events of groups with the consumer protocol stand beside their group, in `consumer.events`.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One partition on this broker as it is led, committed, flushed, read and watched. `partition_host` adds the writing.
+"""One partition on this broker as it is led, committed, flushed, read and watched. `replica` adds the writing.
 
 Everything runs on the event loop; between two awaits nobody else does.
 """

@@ -2,7 +2,7 @@
 
 Members join; when all have, or time is up, a generation begins. Its leader is told who is in it and says what each is
 to do; the others wait to be told, and nobody is before it is written. This is what can be asked of such a group; what
-moves it from one generation to the next is in `generations`.
+moves it from one generation to the next is in `rebalance`.
 """
 
 from collections.abc import Callable
