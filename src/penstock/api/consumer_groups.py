@@ -10,8 +10,8 @@ from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply
 from penstock.groups.commands import ConsumerHeartbeat
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
-from penstock.groups.context import GroupCoordinator
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.context import GroupCoordinatorContext
+from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
@@ -27,7 +27,7 @@ CONSUMER = "consumer"
 class ConsumerGroups:
     """Hands heartbeats to the coordinators of their groups, and shows those groups."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, config: LiveConfig, turns: Turns) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, config: LiveConfig, turns: Turns) -> None:
         self._turns = turns
         self._coordinators = coordinators
         self._config = config
@@ -69,7 +69,7 @@ class ConsumerGroups:
 
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
-        asked: list[GroupCoordinator] = []
+        asked: list[GroupCoordinatorContext] = []
         groups: dict[str, describe_api.DescribedGroup] = {}
         for name in dict.fromkeys(request.group_ids):
             try:
@@ -117,7 +117,7 @@ def refused_group(name: str, error: BrokerError) -> describe_api.DescribedGroup:
     return describe_api.DescribedGroup(group_id=name, error_code=error.code, error_message=str(error) or None)
 
 
-def described(coordinator: GroupCoordinator, name: str, operations: int) -> describe_api.DescribedGroup:
+def described(coordinator: GroupCoordinatorContext, name: str, operations: int) -> describe_api.DescribedGroup:
     group = coordinator.shard().describe_consumer(name)
     return describe_api.DescribedGroup(
         group_id=name,

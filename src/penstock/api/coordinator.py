@@ -16,13 +16,13 @@ from typing import Any
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.internal_topics import InternalTopics
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import find_coordinator as gen
 from penstock.wire.slices import each
 
@@ -43,8 +43,8 @@ class Coordinators:
         *,
         controller: Controller,
         config: LiveConfig,
-        groups: GroupCoordinators,
-        transactions: TxnCoordinators,
+        groups: GroupCoordinatorService,
+        transactions: TxnCoordinatorService,
         internal: InternalTopics,
     ) -> None:
         self._image = controller.image

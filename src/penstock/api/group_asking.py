@@ -6,7 +6,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.coordinator.context import Coordinator, Sink, coordinator_error
+from penstock.coordinator.context import CoordinatorContext, Sink, coordinator_error
 from penstock.coordinator.step import Reply, Ticket
 from penstock.model.errors import BrokerError
 from penstock.net.reply import Pending
@@ -72,10 +72,10 @@ class Gathering:
 
 
 def when_committed(
-    coordinators: Sequence[Coordinator[Any]], response: Any, failed: Callable[[BrokerError], Any]
+    coordinators: Sequence[CoordinatorContext[Any]], response: Any, failed: Callable[[BrokerError], Any]
 ) -> Any:
     """An answer that tells what was read: it goes out when nothing it tells can be undone any more."""
-    waits: dict[Future[None], Coordinator[Any]] = {}
+    waits: dict[Future[None], CoordinatorContext[Any]] = {}
 
     def stop_waiting() -> None:
         for wait, coordinator in waits.items():

@@ -21,8 +21,8 @@ from penstock.groups.commands import (
     DeleteOffsetsReply,
     Failure,
 )
-from penstock.groups.context import GroupCoordinator
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.context import GroupCoordinatorContext
+from penstock.groups.service import GroupCoordinatorService
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
@@ -64,7 +64,7 @@ def encode(answer: CommitAnswer, version: int) -> bytes:
 class GroupOffsets:
     """Hands commits to the coordinators, and reads what they remember."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, image: MetadataImage, turns: Turns) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, image: MetadataImage, turns: Turns) -> None:
         self._turns = turns
         self._coordinators = coordinators
         self._image = image
@@ -152,7 +152,7 @@ class GroupOffsets:
     async def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Any:
         version = context.api_version
         wanted = request.groups if version >= GROUPS_FROM else [single_group(request)]
-        asked: list[GroupCoordinator] = []
+        asked: list[GroupCoordinatorContext] = []
         groups: list[fetch_api.OffsetFetchResponseGroup] = []
         for group in wanted:
             try:
@@ -170,7 +170,12 @@ class GroupOffsets:
         return when_committed(asked, fetch_response(groups, version), failed)
 
     async def _fetched(
-        self, coordinator: GroupCoordinator, group: fetch_api.OffsetFetchRequestGroup, version: int, *, stable: bool
+        self,
+        coordinator: GroupCoordinatorContext,
+        group: fetch_api.OffsetFetchRequestGroup,
+        version: int,
+        *,
+        stable: bool,
     ) -> fetch_api.OffsetFetchResponseGroup:
         """A group's offsets; with `stable`, a partition that an open transaction may move has none to tell."""
         by_id = version >= IDS_FROM
@@ -203,7 +208,7 @@ class GroupOffsets:
 
     async def _fetched_topic(
         self,
-        coordinator: GroupCoordinator,
+        coordinator: GroupCoordinatorContext,
         group: fetch_api.OffsetFetchRequestGroup,
         topic: fetch_api.OffsetFetchRequestTopics,
         name: str,

@@ -25,8 +25,8 @@ from penstock.groups.commands import (
     SyncGroup,
     SyncReply,
 )
-from penstock.groups.context import GroupCoordinator
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.context import GroupCoordinatorContext
+from penstock.groups.service import GroupCoordinatorService
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -68,7 +68,7 @@ GROUPS_AT_ONCE_MAX = 500
 class Groups:
     """Hands requests to the coordinators of their groups."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, turns: Turns) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, turns: Turns) -> None:
         self._coordinators = coordinators
         self._turns = turns
 
@@ -160,7 +160,7 @@ class Groups:
     async def describe_groups(self, context: RequestContext, request: describe_api.Request) -> Any:
         version = context.api_version
         tells = version >= OPERATIONS_FROM and request.include_authorized_operations
-        asked: list[GroupCoordinator] = []
+        asked: list[GroupCoordinatorContext] = []
         groups: dict[str, describe_api.DescribedGroup] = {}
         for name in dict.fromkeys(request.groups):
             try:
@@ -178,7 +178,7 @@ class Groups:
         return when_committed(asked, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed)
 
     async def list_groups(self, context: RequestContext, request: list_api.Request) -> Any:
-        asked: list[GroupCoordinator] = []
+        asked: list[GroupCoordinatorContext] = []
         groups: list[ListedGroup] = []
         try:
             for coordinator in list(self._coordinators.serving()):
@@ -198,7 +198,7 @@ class Groups:
             lambda error: list_api.Response(error_code=error.code),
         )
 
-    async def _listed(self, coordinator: GroupCoordinator, request: list_api.Request) -> list[ListedGroup]:
+    async def _listed(self, coordinator: GroupCoordinatorContext, request: list_api.Request) -> list[ListedGroup]:
         """The groups of a coordinator that a request asks for, some at a time."""
         names = coordinator.shard().group_names()
         found: list[ListedGroup] = []
@@ -211,7 +211,7 @@ class Groups:
 
     async def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
         codes: dict[str, int] = {}
-        places: dict[GroupCoordinator, list[str]] = {}
+        places: dict[GroupCoordinatorContext, list[str]] = {}
         for name in dict.fromkeys(request.groups_names):
             codes[name] = 0
             try:
@@ -333,7 +333,7 @@ def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version
 
 
 def described(
-    coordinator: GroupCoordinator, name: str, version: int, tells_operations: bool
+    coordinator: GroupCoordinatorContext, name: str, version: int, tells_operations: bool
 ) -> describe_api.DescribedGroup:
     try:
         group = coordinator.shard().describe(name)

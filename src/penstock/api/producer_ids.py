@@ -17,7 +17,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
 from penstock.transactions.commands import InitProducer, ProducerInitialized
 from penstock.transactions.old_clients import FENCED_FROM_INIT, told_to
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import init_producer_id as gen
 
 UNSAID = -1
@@ -26,7 +26,7 @@ UNSAID = -1
 class ProducerIdentities:
     """Hands out producer ids."""
 
-    def __init__(self, *, producer_ids: ProducerIds, coordinators: TxnCoordinators) -> None:
+    def __init__(self, *, producer_ids: ProducerIds, coordinators: TxnCoordinatorService) -> None:
         self._producer_ids = producer_ids
         self._coordinators = coordinators
 

@@ -17,7 +17,7 @@ from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
 from penstock.coordinator.step import Reply
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -38,7 +38,7 @@ from penstock.transactions.commands import (
     VerifyPartitions,
 )
 from penstock.transactions.old_clients import FENCED_FROM, told_to
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.wire.api import add_offsets_to_txn as offsets_api
 from penstock.wire.api import add_partitions_to_txn as add_api
@@ -62,8 +62,8 @@ class Transactions:
     def __init__(
         self,
         *,
-        coordinators: TxnCoordinators,
-        groups: GroupCoordinators,
+        coordinators: TxnCoordinatorService,
+        groups: GroupCoordinatorService,
         vouching: TxnVouching,
         image: MetadataImage,
         internal: InternalTopics,

@@ -19,10 +19,10 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
 from penstock.net.reply import Pending
-from penstock.transactions.context import TxnCoordinator
+from penstock.transactions.context import TxnCoordinatorContext
 from penstock.transactions.markers import MarkerLog
 from penstock.transactions.record_formats import by_topic
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import STATE_BY_LABEL, Transaction, TxnState
 from penstock.wire.api import describe_transactions as describe_api
 from penstock.wire.api import list_transactions as list_api
@@ -147,7 +147,7 @@ class TxnAdmin:
     def __init__(
         self,
         *,
-        coordinators: TxnCoordinators,
+        coordinators: TxnCoordinatorService,
         markers: MarkerLog,
         turns: Turns,
         timers: Timers,
@@ -176,7 +176,7 @@ class TxnAdmin:
     # Showing
 
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
-        asked: list[TxnCoordinator] = []
+        asked: list[TxnCoordinatorContext] = []
         states: dict[str, describe_api.TransactionState] = {}
         for name in dict.fromkeys(request.transactional_ids):
             states[name] = self._described(name, asked)
@@ -194,7 +194,7 @@ class TxnAdmin:
         told = each(request.transactional_ids, states.__getitem__)
         return when_committed(asked, describe_api.Response(transaction_states=told), failed)
 
-    def _described(self, name: str, asked: list[TxnCoordinator]) -> describe_api.TransactionState:
+    def _described(self, name: str, asked: list[TxnCoordinatorContext]) -> describe_api.TransactionState:
         try:
             coordinator = self._coordinators.of(name)
             found = coordinator.shard().describe(name)

@@ -26,7 +26,7 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.partition.replica import Vouch
 from penstock.transactions.commands import AddPartitions
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION
 
 PRODUCE_ABORTABLE_FROM = 11
@@ -41,7 +41,7 @@ COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoord
 class TxnVouching:
     """Asks the coordinators of this broker."""
 
-    def __init__(self, *, coordinators: TxnCoordinators, enabled: Callable[[], bool]) -> None:
+    def __init__(self, *, coordinators: TxnCoordinatorService, enabled: Callable[[], bool]) -> None:
         """`enabled` is whether clients that name their partitions are checked at all."""
         self._coordinators = coordinators
         self._enabled = enabled

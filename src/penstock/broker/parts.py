@@ -13,7 +13,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.service import GroupCoordinatorService
 from penstock.maintenance.moves import Moving
 from penstock.maintenance.schedule import Maintenance
 from penstock.metadata.catalog import Catalog
@@ -34,7 +34,7 @@ from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
 from penstock.transactions.markers import MarkerLog
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ class Parts:
     maintenance: Maintenance
     moving: Moving
     fetches: Fetches
-    groups: GroupCoordinators
-    transactions: TxnCoordinators
+    groups: GroupCoordinatorService
+    transactions: TxnCoordinatorService
     markers: MarkerLog
     producer_ids: ProducerIds
     internal_topics: InternalTopics
@@ -209,8 +209,8 @@ def make_fetches(ground: Ground, hosts: Hosts, timers: Timers) -> Fetches:
     return Fetches(hosts=hosts, sessions=FetchSessions(slots, ground.chance.below), timers=timers)
 
 
-def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinators:
-    return GroupCoordinators(
+def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinatorService:
+    return GroupCoordinatorService(
         hosts=hosts,
         logs=ground.logs,
         image=ground.catalog.image,
@@ -226,8 +226,8 @@ def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinato
 
 def make_transactions(
     ground: Ground, hosts: Hosts, timers: Timers, markers: MarkerLog, producer_ids: ProducerIds
-) -> TxnCoordinators:
-    return TxnCoordinators(
+) -> TxnCoordinatorService:
+    return TxnCoordinatorService(
         hosts=hosts,
         logs=ground.logs,
         image=ground.catalog.image,

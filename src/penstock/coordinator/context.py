@@ -1,4 +1,4 @@
-"""The shell of one partition of a coordinator's topic: it writes what its shard decides, and answers when that is safe.
+"""The context of one partition of a coordinator's topic: it writes what its shard decides, then responds.
 
 A command is decided, its events are appended in one batch and applied, and its answers wait for the batch to be
 committed. What is decided, and what the records look like, is the business of each kind of coordinator.
@@ -80,7 +80,7 @@ class CoordinatorClock:
         return int(self._anchor_ms + self._clock.monotonic() * 1000)
 
 
-class Coordinator(ABC, Generic[S]):
+class CoordinatorContext(ABC, Generic[S]):
     """One partition of a coordinator's topic, and the shard that its records make."""
 
     __slots__ = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from penstock.coordinator.context import Coordinator
+from penstock.coordinator.context import CoordinatorContext
 from penstock.coordinator.step import Event
 from penstock.model.batch import BatchHeader
 from penstock.storage.view import LogView
@@ -60,7 +60,7 @@ class SkippedBatches:
 
 
 async def load(
-    coordinator: Coordinator[Any], view: LogView, reader: BatchReader, threads: Executor, skipped: SkippedBatches
+    coordinator: CoordinatorContext[Any], view: LogView, reader: BatchReader, threads: Executor, skipped: SkippedBatches
 ) -> int:
     """Take in everything in the log, and give how many events it was.
 

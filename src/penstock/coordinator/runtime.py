@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.context import Coordinator, CoordinatorClock
+from penstock.coordinator.context import CoordinatorClock, CoordinatorContext
 from penstock.coordinator.loading import BatchReader, SkippedBatches, load
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
@@ -28,7 +28,7 @@ from penstock.storage.store import LogStore
 from penstock.storage.view import LogChanged
 from penstock.storage.walk import BadBatch
 
-C = TypeVar("C", bound=Coordinator[Any])
+C = TypeVar("C", bound=CoordinatorContext[Any])
 R = TypeVar("R", bound=BatchReader)
 
 LOADS_AT_ONCE = 2
@@ -59,7 +59,7 @@ def partition_of(key: str, partitions: int) -> int:
     return 0 if value == 0x8000_0000 else value % partitions
 
 
-class CoordinatorSet(ABC, Generic[C, R]):
+class CoordinatorRuntime(ABC, Generic[C, R]):
     """Finds the coordinator of a key, or says why there is none here."""
 
     def __init__(
@@ -172,7 +172,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
         return log is not None and log.log_end > log.log_start
 
     def _open(self, partition: int) -> C:
-        """Make the shell of a partition that this broker leads; it has yet to be loaded."""
+        """Make the context of a partition that this broker leads; it has yet to be loaded."""
         try:
             host = self._hosts.get(self._topic, partition)
         except BrokerError:
@@ -183,7 +183,7 @@ class CoordinatorSet(ABC, Generic[C, R]):
 
     @abstractmethod
     def make(self, partition: int, host: PartitionHost) -> C:
-        """The shell of a partition, with nothing in it yet."""
+        """The context of a partition, with nothing in it yet."""
 
     @abstractmethod
     def reader(self) -> R:

@@ -1,9 +1,9 @@
 """What a coordinator gives back for a command: what to write, whom to answer, when to wake it.
 
 A coordinator decides on a command and changes nothing but its short-lived waiting lists; what it decides to remember
-are events. The shell writes a step's events to the log in one batch, applies them to the coordinator at once, and lets
-the step's replies go out when the batch is committed. So a reply never tells of something that a crash could undo, and
-the state is always what replaying the log would make it.
+are events. The coordinator runtime writes a step's events to the log in one batch, applies them to the coordinator at
+once, and lets the step's replies go out when the batch is committed. So a reply never tells of something that a crash
+could undo, and the state is always what replaying the log would make it.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,7 +13,7 @@ from typing import NewType, Protocol
 from penstock.model.errors import BrokerError
 
 Ticket = NewType("Ticket", int)
-"""Names a request that waits for its reply; the shell gives each command one."""
+"""Names a request that waits for its reply; the coordinator runtime gives each command one."""
 
 
 class Event(Protocol):
@@ -61,7 +61,7 @@ class JobDone(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work too long for the loop: the shell runs it in a thread, and hands what it returns back to the coordinator.
+    """Work too long for the loop: the runtime runs it in a thread, and hands what it returns back to the coordinator.
 
     It computes on values that nobody changes, and never raises. It runs whatever becomes of its step's events: what
     it finds is compared with the group as it is then.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.context import Coordinator, CoordinatorClock, Phase, Sink, coordinator_error
+from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Phase, Sink, coordinator_error
 from penstock.coordinator.step import Event, JobDone, Step, Ticket
 from penstock.groups.commands import CommitOffsets, GroupCommand
 from penstock.groups.consumer.events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
@@ -33,7 +33,7 @@ COMMITS_WAITING_MAX = 4096
 """Commits that wait for the end of the turn; at so many the turn has lasted long enough."""
 
 
-class GroupCoordinator(Coordinator[GroupShard]):
+class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     """All groups of one partition."""
 
     __slots__ = ("_commits", "_flush_planned", "_missed_topics")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice, starmap
 
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.service import GroupCoordinatorService
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
@@ -17,7 +17,7 @@ OFFSETS_TOLD_MAX = 20_000
 class GroupLag:
     """What a scrape reads of groups. The end that counts is the high watermark: what any reader may come to see."""
 
-    def __init__(self, *, coordinators: GroupCoordinators, hosts: Hosts, logs: LogStore) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, hosts: Hosts, logs: LogStore) -> None:
         self._coordinators = coordinators
         self._hosts = hosts
         self._logs = logs

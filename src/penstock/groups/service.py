@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.runtime import CoordinatorSet
-from penstock.groups.context import GroupCoordinator
+from penstock.coordinator.runtime import CoordinatorRuntime
+from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.image_topics import ImageTopics, changed_topics
 from penstock.groups.record_formats import EventReader
 from penstock.groups.shard import GroupShard
@@ -23,7 +23,7 @@ from penstock.partition.replicas import Hosts
 from penstock.storage.store import LogStore
 
 
-class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
+class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventReader]):
     """Finds the coordinator of a group, or says why there is none here."""
 
     def __init__(
@@ -62,8 +62,8 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
         except BrokerError:
             return False
 
-    def make(self, partition: int, host: PartitionHost) -> GroupCoordinator:
-        return GroupCoordinator(
+    def make(self, partition: int, host: PartitionHost) -> GroupCoordinatorContext:
+        return GroupCoordinatorContext(
             partition,
             host,
             GroupShard(self._config(), self._topics, self._member_id, self._settings_of),
@@ -77,7 +77,7 @@ class GroupCoordinators(CoordinatorSet[GroupCoordinator, EventReader]):
     def reader(self) -> EventReader:
         return EventReader()
 
-    def after_load(self, coordinator: GroupCoordinator, reader: EventReader) -> None:
+    def after_load(self, coordinator: GroupCoordinatorContext, reader: EventReader) -> None:
         """A topic may have gone while nobody here looked: the broker was down, or the partition waited to be loaded."""
         gone = [name for topic_id, name in reader.topics.items() if self._topics.is_gone(name, topic_id)]
         if gone:

@@ -1,7 +1,7 @@
 """All groups of one partition of `__consumer_offsets`: who is in them and how far they got.
 
 The shard finds the group that a command is for and lets it decide. Times are milliseconds since the epoch, because
-records hold them, of a clock that never goes back: the shell anchors a monotonic one.
+records hold them, of a clock that never goes back: the context anchors a monotonic one.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ ShardEvent = ClassicEvent | ConsumerEvent
 
 
 class GroupShard:
-    """One partition's groups. The shell writes a step's events, applies each, and only then asks for another step.
+    """One partition's groups. The context writes a step's events, applies each, and only then asks for another step.
 
     The one exception: any number of `CommitOffsets` may be decided before their events are applied.
     """
@@ -179,7 +179,7 @@ class GroupShard:
     def unloaded(self) -> Step:
         """This broker coordinates these groups no longer: whoever waits is told to look elsewhere.
 
-        There are only answers in it: the shell drops the shard, and its timers with it.
+        There are only answers in it: the context drops the shard, and its timers with it.
         """
         draft = Draft(now_ms=0)
         for group in self._groups.values():

@@ -4,7 +4,7 @@ A reader of a thousand quiet partitions would otherwise send and receive all tho
 what the reader asked and what it was last told; the next answer leaves out whatever would say nothing new.
 
 Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
-shell settles one when it has looked and found nothing, and stirs it when its log moves.
+broker settles one when it has looked and found nothing, and stirs it when its log moves.
 
 Requests carry a session id and an epoch:
 
@@ -74,7 +74,7 @@ class FetchPartition:
         self.high_watermark = -1
         self.log_start = -1
         self.place: object | None = None
-        """The shell's own: the host it found for this partition, so that it looks once."""
+        """Its driver's own: the host it found for this partition, so that it looks once."""
 
     @property
     def key(self) -> PartitionKey:
@@ -130,7 +130,7 @@ class FetchSession:
         self.active: dict[PartitionKey, FetchPartition] = {}
         """Those that may have news, in the order in which they are to be served."""
         self.on_close: Callable[[FetchSession, Iterable[FetchPartition]], None] | None = None
-        """Told of partitions that leave the session, also when it closes, so that the shell stops watching them."""
+        """Told of partitions that leave the session, also when it closes, so that their driver stops watching them."""
 
     def __len__(self) -> int:
         return len(self._partitions)

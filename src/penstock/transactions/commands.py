@@ -92,7 +92,7 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """The shell to the coordinator: a `WriteMarkers` with this id, producer id and epoch has been carried out."""
+    """From the context to its shard: a `WriteMarkers` with this id, producer id and epoch has been carried out."""
 
     transactional_id: str
     producer_id: int

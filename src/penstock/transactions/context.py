@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.coordinator.context import Coordinator, CoordinatorClock, Sink
+from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Sink
 from penstock.coordinator.step import Effect, Event, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -52,7 +52,7 @@ class Round:
         return [self.to_tell.popleft() for _ in range(min(count, len(self.to_tell)))]
 
 
-class TxnCoordinator(Coordinator[TxnShard]):
+class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
     """All transactional ids of one partition."""
 
     __slots__ = ("_markers",)

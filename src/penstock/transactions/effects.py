@@ -9,7 +9,7 @@ from penstock.model.ids import TopicPartition
 class WriteMarkers:
     """Tell every one of these partitions how the transaction ended, however long it takes.
 
-    When all of them have the marker, or are no more, the shell says so with `MarkersWritten` of the same id, producer
+    When all of them have the marker, or are no more, the context says so with `MarkersWritten` of the same id, producer
     id and epoch. `epoch` is what the markers carry: with transaction version 2 one more than the records have.
     """
 

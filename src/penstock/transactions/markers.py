@@ -7,7 +7,7 @@ were committed within the transaction.
 from asyncio import Future
 from contextlib import suppress
 
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.service import GroupCoordinatorService
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
@@ -25,7 +25,7 @@ class MarkerLog:
 
     __slots__ = ("_clock", "_groups", "_hosts")
 
-    def __init__(self, *, hosts: Hosts, groups: GroupCoordinators, clock: Clock) -> None:
+    def __init__(self, *, hosts: Hosts, groups: GroupCoordinatorService, clock: Clock) -> None:
         self._hosts = hosts
         self._groups = groups
         self._clock = clock

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.runtime import CoordinatorSet
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.generated_errors import TransactionAbortable
@@ -17,13 +17,13 @@ from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
 from penstock.storage.store import LogStore
 from penstock.transactions.commands import VerifyPartitions
-from penstock.transactions.context import TxnCoordinator
+from penstock.transactions.context import TxnCoordinatorContext
 from penstock.transactions.markers import MarkerLog
 from penstock.transactions.record_formats import TxnReader
 from penstock.transactions.shard import TxnShard
 
 
-class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
+class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]):
     """Finds the coordinator of a transactional id, or says why there is none here."""
 
     def __init__(
@@ -56,8 +56,8 @@ class TxnCoordinators(CoordinatorSet[TxnCoordinator, TxnReader]):
         self._markers = markers
         self._take_producer_id = take_producer_id
 
-    def make(self, partition: int, host: PartitionHost) -> TxnCoordinator:
-        return TxnCoordinator(
+    def make(self, partition: int, host: PartitionHost) -> TxnCoordinatorContext:
+        return TxnCoordinatorContext(
             partition,
             host,
             TxnShard(self._config(), self._take_producer_id, host.state.leader_epoch),

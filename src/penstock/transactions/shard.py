@@ -60,7 +60,7 @@ TakeProducerId = Callable[[], int | None]
 
 
 class TxnShard:
-    """One partition's transactional ids. The shell writes a step's events, applies each, and only then asks again.
+    """One partition's transactional ids. The context writes a step's events, applies each, and only then asks again.
 
     Effects are carried out when a step's events are committed, never before.
     """

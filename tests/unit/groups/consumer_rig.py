@@ -1,4 +1,4 @@
-"""A shell in miniature for groups with the consumer protocol: a log that is a list, and time that is a number."""
+"""A coordinator context in miniature for consumer groups: a log that is a list, and time that is a number."""
 
 import hashlib
 import itertools

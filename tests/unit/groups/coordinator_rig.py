@@ -19,8 +19,8 @@ from penstock.groups.commands import (
     JoinReply,
     SyncGroup,
 )
-from penstock.groups.context import GroupCoordinator
-from penstock.groups.service import GroupCoordinators
+from penstock.groups.context import GroupCoordinatorContext
+from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.errors import BrokerError
 from penstock.model.topic import TopicState
@@ -51,7 +51,7 @@ class Groups:
         for one in topics:
             self.image.topics[one.name] = one
             self.image.topics_by_id[one.topic_id] = one
-        self.coordinators = GroupCoordinators(
+        self.coordinators = GroupCoordinatorService(
             hosts=self.rig.hosts,
             logs=self.rig.store,
             image=self.image,
@@ -64,7 +64,7 @@ class Groups:
         )
         self.coordinators.start()
 
-    def of(self, group: str = "g") -> GroupCoordinator:
+    def of(self, group: str = "g") -> GroupCoordinatorContext:
         return self.coordinators.of(group)
 
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:

@@ -68,7 +68,7 @@ class Topics:
 
 
 class Rig:
-    """What a shell does for a shard, done at once and in memory."""
+    """What a coordinator context does for a shard, done at once and in memory."""
 
     def __init__(self, settings: dict[str, str] | None = None, *, now_ms: int = START_MS) -> None:
         self.config = BrokerConfig.from_settings(settings or {})

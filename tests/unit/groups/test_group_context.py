@@ -1,4 +1,4 @@
-"""The shell of one shard: what is written together, when answers go out, and what happens when the log says no."""
+"""The context of one shard: what is written together, when answers go out, and what happens when the log says no."""
 
 import asyncio
 import errno

@@ -169,7 +169,7 @@ def test_a_partition_that_gave_records_goes_to_the_end_of_the_line() -> None:
     assert [p.partition for p in session] == [1, 2, 0]
 
 
-def test_the_shell_hears_of_partitions_that_leave() -> None:
+def test_the_driver_hears_of_partitions_that_leave() -> None:
     cache = sessions()
     session = made(create(cache, 3))
     left: list[int] = []

@@ -66,7 +66,7 @@ class Rig:
         self.next_producer_id += 1
         return self.next_producer_id
 
-    # What a shell does
+    # What a coordinator context does
 
     def carry_out(self, step: Step) -> None:
         if step.events and self.log_refuses:

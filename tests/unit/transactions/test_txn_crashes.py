@@ -44,7 +44,7 @@ from penstock.transactions.commands import (
     TransactionEnded,
 )
 from penstock.transactions.markers import MarkerLog
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.wire.records import ABORT_MARKER, decode_records, iter_batches, parse_marker
 
@@ -85,7 +85,7 @@ class Broker:
         self.groups = Groups(topic(OFFSETS, number=99, configs=compacted, epoch=leader_epoch), disk, more=(state, data))
         rig = self.rig = self.groups.rig
         rig.clock.ms = now_ms
-        self.transactions = TxnCoordinators(
+        self.transactions = TxnCoordinatorService(
             hosts=rig.hosts,
             logs=rig.store,
             image=self.groups.image,

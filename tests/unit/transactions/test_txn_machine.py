@@ -184,7 +184,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.marked)
     @rule(which=CHOICES)
     def report_markers_again(self, which: int) -> None:
-        """Only what a shell of today may say: a shell dies with its coordinator."""
+        """Only what the current context may say: a context dies with its shard."""
         markers = self.marked[which % len(self.marked)]
         if markers.coordinator_epoch == self.rig.coordinator_epoch:
             self.ask(written(markers))

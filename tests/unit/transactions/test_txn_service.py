@@ -30,7 +30,7 @@ from penstock.transactions.commands import AddPartitions, EndTransaction, InitPr
 from penstock.transactions.events import TransactionSaved
 from penstock.transactions.markers import MarkerLog
 from penstock.transactions.record_formats import encode_event
-from penstock.transactions.service import TxnCoordinators
+from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION, TxnState
 from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.records import COMMIT_MARKER, RecordBatchBuilder, decode_records, parse_marker
@@ -50,7 +50,7 @@ class Transactions:
         rig = self.rig = self.groups.rig
         ids = iter(range(PRODUCER_ID, PRODUCER_ID + 100))
         self.markers = MarkerLog(hosts=rig.hosts, groups=self.groups.coordinators, clock=rig.clock)
-        self.coordinators = TxnCoordinators(
+        self.coordinators = TxnCoordinatorService(
             hosts=rig.hosts,
             logs=rig.store,
             image=self.groups.image,
