@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.api.registry import Api, RequestContext
-from penstock.api.txn_vouching import PRODUCE_ADDS_FROM, TxnVouching
+from penstock.api.txn_verification import PRODUCE_ADDS_FROM, TxnVerification
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
@@ -32,7 +32,7 @@ from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
-from penstock.partition.replica import PartitionHost, Vouch
+from penstock.partition.replica import PartitionHost, VerifyTxn
 from penstock.partition.replicas import Hosts
 from penstock.partition.results import Appended
 from penstock.quotas.client_quotas import ClientQuotas
@@ -83,7 +83,7 @@ class Produce:
         timers: Timers,
         quotas: ClientQuotas,
         traffic: TopicTraffic,
-        vouching: TxnVouching,
+        verification: TxnVerification,
         turns: Turns,
     ) -> None:
         self._turns = turns
@@ -92,7 +92,7 @@ class Produce:
         self._quotas = quotas
         self._traffic = traffic
         self._rows = traffic.rows
-        self._vouching = vouching
+        self._verification = verification
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -107,16 +107,16 @@ class Produce:
             ),
         )
 
-    def handle(self, context: RequestContext, request: ProduceRequest, vouch: Vouch | None = None) -> Any:
-        if vouch is None:
+    def handle(self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None) -> Any:
+        if verify_txn is None:
             if self._quotas.enabled:
                 self._charge(context, request)
             if request.transactional_id is not None:
-                return self._vouched(context, request, request.transactional_id)
+                return self._verified(context, request, request.transactional_id)
         if not -1 <= request.acks <= 1:
             return self._all_failed(request, InvalidRequiredAcks())
         if (len(request.topics) != 1 or len(request.topics[0][2]) > PARTITIONS_AT_ONCE_MAX) and is_large(request):
-            return self._append_in_turns(context, owned(request), vouch)
+            return self._append_in_turns(context, owned(request), verify_txn)
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
         waits: list[Wait] = []
@@ -127,12 +127,14 @@ class Produce:
             produced: list[ProducedPartition] = []
             if partitions:
                 topics.append((name, topic_id, produced))
-            self._append(context, request.acks, (name, topic_id, partitions), vouch, produced, unfinished, waits)
+            self._append(context, request.acks, (name, topic_id, partitions), verify_txn, produced, unfinished, waits)
         if unfinished:
             return self._finish(request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
 
-    async def _append_in_turns(self, context: RequestContext, request: ProduceRequest, vouch: Vouch | None) -> Any:
+    async def _append_in_turns(
+        self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None
+    ) -> Any:
         """Append to many partitions in as many turns of the loop as it takes."""
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
@@ -144,7 +146,7 @@ class Produce:
                 topics.append((name, topic_id, produced))
             for partition in distinct:
                 part = (name, topic_id, [partition])
-                self._append(context, request.acks, part, vouch, produced, unfinished, waits)
+                self._append(context, request.acks, part, verify_txn, produced, unfinished, waits)
                 if self._turns.spent():
                     await self._turns.pause()
         return await self._finish(request, topics, unfinished, waits)
@@ -154,7 +156,7 @@ class Produce:
         context: RequestContext,
         acks: int,
         topic: TopicRecords,
-        vouch: Vouch | None,
+        verify_txn: VerifyTxn | None,
         produced: list[ProducedPartition],
         unfinished: list[Unfinished],
         waits: list[Wait],
@@ -168,7 +170,7 @@ class Produce:
             try:
                 host = self._host(context, name, topic_id, index)
                 size = 0 if records is None else len(records)
-                appended = host.append(records, now_ms, acks_all=acks == -1, version=version, vouch=vouch)
+                appended = host.append(records, now_ms, acks_all=acks == -1, version=version, verify_txn=verify_txn)
                 if not isinstance(appended, Appended):
                     unfinished.append((result, host, size, appended))
                     continue
@@ -183,19 +185,19 @@ class Produce:
         wait_ms = self._quotas.produce.record(context.user, context.client_id or "", size, context.now_ms)
         context.throttle(wait_ms)
 
-    def _vouched(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
+    def _verified(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
         """What a transactional producer wants written, once its partitions are part of the transaction."""
         if not transactional_id:
             return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
         producer, partitions = self._to_add(context, request) if version >= PRODUCE_ADDS_FROM else (None, ())
         if producer is None:
-            return self.handle(context, request, self._vouching.of_produce(transactional_id, version))
+            return self.handle(context, request, self._verification.of_produce(transactional_id, version))
 
         def write(refusal: BrokerError | None) -> Any:
-            return self.handle(context, request, self._vouching.of_produce(transactional_id, version, refusal))
+            return self.handle(context, request, self._verification.of_produce(transactional_id, version, refusal))
 
-        outcome = self._vouching.add_then(transactional_id, *producer, partitions, write)
+        outcome = self._verification.add_then(transactional_id, *producer, partitions, write)
         if iscoroutine(outcome):
             owned(request)
         return outcome

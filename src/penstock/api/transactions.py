@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api.group_asking import Gathering, ask
 from penstock.api.registry import Api, RequestContext
-from penstock.api.txn_vouching import OFFSETS_ADD_FROM, TxnVouching
+from penstock.api.txn_verification import OFFSETS_ADD_FROM, TxnVerification
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
 from penstock.coordinator.step import Reply
@@ -64,7 +64,7 @@ class Transactions:
         *,
         coordinators: TxnCoordinatorService,
         groups: GroupCoordinatorService,
-        vouching: TxnVouching,
+        verification: TxnVerification,
         image: MetadataImage,
         internal: InternalTopics,
         producer_ids: ProducerIds,
@@ -72,7 +72,7 @@ class Transactions:
     ) -> None:
         self._coordinators = coordinators
         self._groups = groups
-        self._vouching = vouching
+        self._verification = verification
         self._image = image
         self._internal = internal
         self._producer_ids = producer_ids
@@ -293,7 +293,7 @@ class Transactions:
                 version=context.api_version,
             ),
         )
-        return self._commit_vouched(context, request, command, answer)
+        return self._commit_verified(context, request, command, answer)
 
     async def _committable(self, request: commit_api.Request) -> tuple[set[tuple[str, int]], list[CommitEntry]]:
         """The partitions of a commit that exist, and their offsets."""
@@ -322,7 +322,7 @@ class Transactions:
                 await self._turns.pause()
         return known, entries
 
-    def _commit_vouched(
+    def _commit_verified(
         self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, answer: Any
     ) -> Any:
         """Commit if the group's partition is part of the transaction, or can be made part of it."""
@@ -336,7 +336,7 @@ class Transactions:
 
         def commit(refusal: BrokerError | None) -> Any:
             try:
-                self._vouching.check_offsets(
+                self._verification.check_offsets(
                     request.transactional_id,
                     place,
                     request.producer_id,
@@ -350,7 +350,7 @@ class Transactions:
 
         if context.api_version < OFFSETS_ADD_FROM:
             return commit(None)
-        return self._vouching.add_then(
+        return self._verification.add_then(
             request.transactional_id, request.producer_id, request.producer_epoch, (place,), commit
         )
 

@@ -25,7 +25,7 @@ from penstock.api.topics_records import TopicsRecords
 from penstock.api.topics_replicas import TopicsReplicas
 from penstock.api.transactions import Transactions
 from penstock.api.txn_admin import TxnAdmin
-from penstock.api.txn_vouching import TxnVouching
+from penstock.api.txn_verification import TxnVerification
 from penstock.broker.parts import Parts
 
 
@@ -37,16 +37,20 @@ class Family(Protocol):
 
 def every_api(parts: Parts) -> tuple[Api, ...]:
     """All but ApiVersions, which is asked what the others are."""
-    vouching = TxnVouching(
+    verification = TxnVerification(
         coordinators=parts.transactions,
         enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,
     )
     changes = AdminLog(parts.ground.log.bind(part="admin"), is_managed=parts.groups.is_managed, turns=parts.turns)
-    families = (*of_records(parts, vouching), *of_the_cluster(parts, changes), *of_coordinators(parts, vouching))
+    families = (
+        *of_records(parts, verification),
+        *of_the_cluster(parts, changes),
+        *of_coordinators(parts, verification),
+    )
     return tuple(changes.logged(api) for family in families for api in family.apis())
 
 
-def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
+def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...]:
     ground = parts.ground
     return (
         Produce(
@@ -54,7 +58,7 @@ def of_records(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
             timers=parts.timers,
             quotas=ground.quotas,
             traffic=ground.traffic,
-            vouching=vouching,
+            verification=verification,
             turns=parts.turns,
         ),
         Fetch(
@@ -86,7 +90,7 @@ def of_the_cluster(parts: Parts, changes: AdminLog) -> tuple[Family, ...]:
     )
 
 
-def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
+def of_coordinators(parts: Parts, verification: TxnVerification) -> tuple[Family, ...]:
     groups, transactions = parts.groups, parts.transactions
     image, live = parts.ground.catalog.image, parts.ground.live
     return (
@@ -103,7 +107,7 @@ def of_coordinators(parts: Parts, vouching: TxnVouching) -> tuple[Family, ...]:
         Transactions(
             coordinators=transactions,
             groups=groups,
-            vouching=vouching,
+            verification=verification,
             image=image,
             internal=parts.internal_topics,
             producer_ids=parts.producer_ids,

@@ -48,7 +48,7 @@ from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
-Vouch = Callable[[TopicPartition, int, int], bool]
+VerifyTxn = Callable[[TopicPartition, int, int], bool]
 """Raises where a producer's transaction, of this id and epoch, does not cover a partition.
 
 True where the epoch is this transaction's alone, so that its sequences begin at 0 in every partition.
@@ -74,7 +74,7 @@ class PartitionHost(ServedPartition):
         *,
         acks_all: bool = False,
         internal: bool = False,
-        vouch: Vouch | None = None,
+        verify_txn: VerifyTxn | None = None,
         version: int = VERSION_NEWEST,
         transaction_version: int = 0,
     ) -> "Appended | Coroutine[Any, Any, Appended]":
@@ -82,7 +82,7 @@ class PartitionHost(ServedPartition):
 
         A batch that must be compressed anew or opened, and is large, is worked at off the loop: then the answer is to
         be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch, for
-        whose markers `transaction_version` counts; a client's transactional batch needs somebody to `vouch` for it.
+        whose markers `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
         """
         state = self.state
         if not state.leads:
@@ -125,7 +125,7 @@ class PartitionHost(ServedPartition):
                     return self._store(records, header, now_ms)
         if internal:
             return self._append_own(records, now_ms, transaction_version)
-        return self._append_screened(one_batch(records, version), now_ms, vouch)
+        return self._append_screened(one_batch(records, version), now_ms, verify_txn)
 
     def _append_own(self, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """A coordinator's batch: never too heavy, and never its own duplicate."""
@@ -140,15 +140,15 @@ class PartitionHost(ServedPartition):
         return self._store(sound, header, now_ms, internal=True)
 
     def _append_screened(
-        self, batch: memoryview, now_ms: int, vouch: Vouch | None
+        self, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """The path of batches that need more than the common checks, or that fail them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
-        if attributes & TRANSACTIONAL_FLAG and vouch is None:
+        if attributes & TRANSACTIONAL_FLAG and verify_txn is None:
             raise TransactionalIdAuthorizationFailed()
         # What is worked at later is copied now: the request's buffer is the connection's.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
-            return self._append_later(memoryview(bytearray(batch)), now_ms, vouch)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
         try:
             sound, header = screen(
                 batch, self._rules, now_ms, self.tp, internal=False, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
@@ -156,10 +156,10 @@ class PartitionHost(ServedPartition):
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
-            return self._append_later(memoryview(bytearray(batch)), now_ms, vouch)
-        return self._store(sound, header, now_ms, vouch=vouch)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
+        return self._store(sound, header, now_ms, verify_txn=verify_txn)
 
-    async def _append_later(self, copied: memoryview, now_ms: int, vouch: Vouch | None) -> Appended:
+    async def _append_later(self, copied: memoryview, now_ms: int, verify_txn: VerifyTxn | None) -> Appended:
         rules, tp, budget = self._rules, self.tp, self._decompression
         try:
             sound, header = await get_running_loop().run_in_executor(
@@ -169,7 +169,7 @@ class PartitionHost(ServedPartition):
             raise self._placed(error)
         if not self.state.leads:
             raise self._refusal()
-        return self._store(sound, header, now_ms, vouch=vouch)
+        return self._store(sound, header, now_ms, verify_txn=verify_txn)
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Say where the log begins that refuses a batch; for a batch too large or damaged, Kafka does not."""
@@ -183,7 +183,7 @@ class PartitionHost(ServedPartition):
         header: BatchHeader,
         now_ms: int,
         internal: bool = False,
-        vouch: Vouch | None = None,
+        verify_txn: VerifyTxn | None = None,
     ) -> Appended:
         """Append a batch that is fit to be stored, unless its producer's state says otherwise."""
         if batch.readonly:
@@ -195,7 +195,7 @@ class PartitionHost(ServedPartition):
             transactional = attributes & TRANSACTIONAL_FLAG != 0
             if not internal:
                 if transactional and not producers.is_open(producer_id, epoch):
-                    self._check_begins(producer_id, epoch, sequence, vouch)
+                    self._check_begins(producer_id, epoch, sequence, verify_txn)
                 try:
                     duplicate = producers.check(producer_id, epoch, sequence, last, transactional)
                 except BrokerError as error:
@@ -227,10 +227,10 @@ class PartitionHost(ServedPartition):
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, state.log_start, end)
 
-    def _check_begins(self, producer_id: int, epoch: int, sequence: int, vouch: Vouch | None) -> None:
-        """A transaction's first batch here is taken only from whom the coordinator vouches for, as of now."""
-        assert vouch is not None, f"{self.tp}: a transactional batch of {producer_id} that nobody vouches for"
-        if vouch(self.tp, producer_id, epoch) and sequence != 0 and self.producers.get(producer_id) is None:
+    def _check_begins(self, producer_id: int, epoch: int, sequence: int, verify_txn: VerifyTxn | None) -> None:
+        """A transaction's first batch here is accepted only if its coordinator verifies the producer now."""
+        assert verify_txn is not None, f"{self.tp}: a transactional batch of {producer_id} without verification"
+        if verify_txn(self.tp, producer_id, epoch) and sequence != 0 and self.producers.get(producer_id) is None:
             raise self._placed(
                 OutOfOrderSequenceNumber(
                     f"Invalid sequence number for new producer {producer_id} in partition {self.tp}: {sequence}"

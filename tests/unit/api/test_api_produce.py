@@ -43,7 +43,7 @@ class Producing:
             timers=self.rig.timers,
             quotas=ClientQuotas(11, 1_000),
             traffic=TopicTraffic(),
-            vouching=None,  # type: ignore[arg-type]
+            verification=None,  # type: ignore[arg-type]
             turns=self.rig.turns,
         )
         self.hosts = [self.rig.host(partition=partition) for partition in range(2)]

@@ -154,7 +154,7 @@ def test_a_coordinator_loads_a_dense_batch_a_part_at_a_time() -> None:
     host = rig.host()
     small = [batch(b"a", b"b"), dense(), batch(b"c"), batch(b"d", producer_id=7, is_transactional=True), batch(b"e")]
     for data in small:
-        rig.append(host, data, vouch=lambda *_: False)
+        rig.append(host, data, verify_txn=lambda *_: False)
     reader = CountingReader()
 
     slices = list(event_slices(host.log.view(), reader, SkippedBatches()))

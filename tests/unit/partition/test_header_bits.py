@@ -120,14 +120,14 @@ class Attempts:
 
     def __init__(self, path: Path, count: int = 1) -> None:
         self._rig = Rig(topic(configs=path.configs, partitions=count))
-        self._vouch = of_this_producer if path.transactional else None
+        self._verify_txn = of_this_producer if path.transactional else None
         self._next = 0
 
     def append(self, data: bytearray) -> tuple[BrokerError | None, PartitionHost]:
         """Why the batch was refused, if it was, and the partition."""
         host = self._rig.host(partition=self._next)
         try:
-            appended = host.append(memoryview(data), self._rig.clock.ms, vouch=self._vouch)
+            appended = host.append(memoryview(data), self._rig.clock.ms, verify_txn=self._verify_txn)
             if not isinstance(appended, Appended):
                 asyncio.run(finished(appended))
         except BrokerError as error:

@@ -49,12 +49,12 @@ def marker(*, commit: bool, producer_id: int = 5, epoch: int = 0, coordinator: i
 
 
 def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-    """Vouches for no one."""
+    """Verifies no producer."""
     raise InvalidTxnState
 
 
 def begin(rig: Rig, host: PartitionHost, *texts: bytes, **kw: Any) -> None:
-    """Write to a transaction that a coordinator vouches for."""
+    """Write to a transaction that its coordinator verifies."""
     rig.append(host, transactional(*texts, **kw), internal=True)
 
 
@@ -224,26 +224,26 @@ def test_transactions_are_found_again_after_a_crash() -> None:
     aborted = host.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
-    again.append(host, transactional(b"c", sequence=2), vouch=nobody)
+    again.append(host, transactional(b"c", sequence=2), verify_txn=nobody)
     with pytest.raises(TransactionCoordinatorFenced):
         again.append(host, marker(commit=True, coordinator=-1), internal=True)
     again.append(host, marker(commit=True, coordinator=1), internal=True)
     assert host.state.last_stable == 5
 
 
-def test_a_batch_that_begins_a_transaction_is_vouched_for_once_and_by_epoch() -> None:
+def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> None:
     rig = Rig(topic())
     host = rig.host()
     asked: list[tuple[TopicPartition, int, int]] = []
 
-    def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+    def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         asked.append((tp, producer_id, epoch))
         return False
 
-    rig.append(host, transactional(b"a"), vouch=vouch)
-    rig.append(host, transactional(b"b", sequence=1), vouch=nobody)
+    rig.append(host, transactional(b"a"), verify_txn=verify_txn)
+    rig.append(host, transactional(b"b", sequence=1), verify_txn=nobody)
     with pytest.raises(InvalidTxnState):
-        rig.append(host, transactional(b"c", epoch=1), vouch=nobody)
+        rig.append(host, transactional(b"c", epoch=1), verify_txn=nobody)
 
     assert asked == [(host.tp, 5, 0)]
     assert (host.state.log_end, host.state.last_stable) == (2, 0)

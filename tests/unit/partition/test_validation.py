@@ -376,7 +376,7 @@ def test_transactional_batches_need_a_transaction() -> None:
     def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         raise InvalidTxnState
 
-    assert refused(data, InvalidTxnState, vouch=nobody).code == 48
+    assert refused(data, InvalidTxnState, verify_txn=nobody).code == 48
 
 
 @settings(max_examples=300, deadline=None)

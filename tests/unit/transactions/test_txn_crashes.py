@@ -15,7 +15,7 @@ import pytest
 from tests.unit.groups.coordinator_rig import OFFSETS, Groups
 from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
 
-from penstock.api.txn_vouching import TxnVouching
+from penstock.api.txn_verification import TxnVerification
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -98,7 +98,7 @@ class Broker:
             take_producer_id=lambda: next(producer_ids),
         )
         self.transactions.start()
-        self.vouching = TxnVouching(coordinators=self.transactions, enabled=lambda: True)
+        self.verification = TxnVerification(coordinators=self.transactions, enabled=lambda: True)
         both = (self.groups.coordinators, self.transactions)
         self.loading = [asyncio.create_task(each.run()) for each in both]
 
@@ -254,9 +254,9 @@ class Client:
             base_sequence=self._sequences[partition],
             is_transactional=True,
         )
-        vouch = self._broker.vouching.of_produce(self.name, 12 if self._version == BUMPING_VERSION else 9)
+        verify_txn = self._broker.verification.of_produce(self.name, 12 if self._version == BUMPING_VERSION else 9)
         try:
-            wait = host.committed(rig.append(host, data, acks_all=True, vouch=vouch).end)
+            wait = host.committed(rig.append(host, data, acks_all=True, verify_txn=verify_txn).end)
         except BrokerError as error:
             return [error]
         if wait is None:

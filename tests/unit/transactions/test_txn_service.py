@@ -225,7 +225,7 @@ def test_a_rotten_batch_of_the_log_costs_its_transaction_and_not_the_coordinator
     asyncio.run(act())
 
 
-def test_a_partition_that_was_not_added_is_not_vouched_for() -> None:
+def test_a_partition_that_was_not_added_is_not_verified() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS)

@@ -24,7 +24,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
 )
 from penstock.model.ids import TopicPartition
-from penstock.partition.replica import Vouch
+from penstock.partition.replica import VerifyTxn
 from penstock.transactions.commands import AddPartitions
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION
@@ -38,7 +38,7 @@ OFFSETS_ADD_FROM = 5
 COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
-class TxnVouching:
+class TxnVerification:
     """Asks the coordinators of this broker."""
 
     def __init__(self, *, coordinators: TxnCoordinatorService, enabled: Callable[[], bool]) -> None:
@@ -46,12 +46,12 @@ class TxnVouching:
         self._coordinators = coordinators
         self._enabled = enabled
 
-    def of_produce(self, transactional_id: str, version: int, refusal: BrokerError | None = None) -> Vouch:
+    def of_produce(self, transactional_id: str, version: int, refusal: BrokerError | None = None) -> VerifyTxn:
         """What a partition asks before it takes a transaction's first batch; a refusal is known beforehand."""
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
 
-        def vouch(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+        def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
             try:
                 if refusal is not None:
                     raise refusal
@@ -61,7 +61,7 @@ class TxnVouching:
                 raise told(error, abortable=abortable, adds=adds) from None
             return adds
 
-        return vouch
+        return verify_txn
 
     def check_offsets(
         self,
