@@ -39,8 +39,8 @@ from penstock.partition.validation import (
     ZSTD_FROM_VERSION,
     TooHeavy,
     one_batch,
-    screen,
-    screen_within,
+    validate,
+    validate_within,
 )
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.compression import LZ4
@@ -125,12 +125,12 @@ class PartitionHost(ServedPartition):
                     return self._store(records, header, now_ms)
         if internal:
             return self._append_own(records, now_ms, transaction_version)
-        return self._append_screened(one_batch(records, version), now_ms, verify_txn)
+        return self._append_validated(one_batch(records, version), now_ms, verify_txn)
 
     def _append_own(self, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """A coordinator's batch: never too heavy, and never its own duplicate."""
         try:
-            sound, header = screen(batch, self._rules, now_ms, self.tp, internal=True)
+            sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
         except BrokerError as error:
             raise self._placed(error)
         if header.attributes & CONTROL_FLAG:
@@ -139,7 +139,7 @@ class PartitionHost(ServedPartition):
             self.producers.check_epoch(header.producer_id, header.producer_epoch)
         return self._store(sound, header, now_ms, internal=True)
 
-    def _append_screened(
+    def _append_validated(
         self, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """The path of batches that need more than the common checks, or that fail them."""
@@ -150,7 +150,7 @@ class PartitionHost(ServedPartition):
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
             return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
         try:
-            sound, header = screen(
+            sound, header = validate(
                 batch, self._rules, now_ms, self.tp, internal=False, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
             )
         except BrokerError as error:
@@ -163,7 +163,7 @@ class PartitionHost(ServedPartition):
         rules, tp, budget = self._rules, self.tp, self._decompression
         try:
             sound, header = await get_running_loop().run_in_executor(
-                self._threads, lambda: screen_within(budget, copied, rules, now_ms, tp)
+                self._threads, lambda: validate_within(budget, copied, rules, now_ms, tp)
             )
         except BrokerError as error:
             raise self._placed(error)

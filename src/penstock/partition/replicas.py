@@ -27,7 +27,7 @@ from penstock.partition.producer_replay import Replayed, replay_producers
 from penstock.partition.producers import ProducerTable
 from penstock.partition.replica import PartitionHost
 from penstock.partition.state import Partition
-from penstock.partition.validation import IntakeRules
+from penstock.partition.validation import ValidationRules
 from penstock.partition.watcher_notification import Wakes
 from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob, run_flush
@@ -38,7 +38,7 @@ from penstock.storage.view import LogView
 from penstock.storage.walk import BadBatch
 from penstock.wire.decompression_budget import DecompressionBudget
 
-Settings = tuple[TopicConfig, IntakeRules]
+Settings = tuple[TopicConfig, ValidationRules]
 
 
 class Hosts:
@@ -149,7 +149,7 @@ class Hosts:
         found = self._settings.get(key)
         if found is None:
             config = TopicConfig.resolve(overrides, self._config)
-            found = self._settings[key] = (config, IntakeRules(config))
+            found = self._settings[key] = (config, ValidationRules(config))
         return found
 
     # Opening

@@ -19,7 +19,7 @@ from penstock.partition.offset_waiters import Awaited
 from penstock.partition.producers import FrozenProducers, ProducerTable
 from penstock.partition.results import Fetched
 from penstock.partition.state import Partition
-from penstock.partition.validation import IntakeRules
+from penstock.partition.validation import ValidationRules
 from penstock.partition.watcher_notification import Wakes, Watcher
 from penstock.partition.watchers import NEVER, Watchers
 from penstock.storage import producer_snapshot
@@ -81,7 +81,7 @@ class ServedPartition:
         state: Partition,
         producers: ProducerTable,
         config: TopicConfig,
-        rules: IntakeRules,
+        rules: ValidationRules,
         *,
         wakes: Wakes,
         flushes: GroupCommit,
@@ -318,7 +318,7 @@ class ServedPartition:
 
     # Life
 
-    def configure(self, config: TopicConfig, rules: IntakeRules) -> None:
+    def configure(self, config: TopicConfig, rules: ValidationRules) -> None:
         """Take on a topic's settings, also while in use."""
         self.config, self._rules = config, rules
         state = self.state

@@ -82,7 +82,7 @@ CODECS = {
 }
 
 
-class IntakeRules:
+class ValidationRules:
     """A topic's settings as the produce path wants them; one for all partitions of a topic."""
 
     __slots__ = (
@@ -179,7 +179,7 @@ def batch_size(records: memoryview) -> int | None:
     return length + PREFIX_BYTES if length + PREFIX_BYTES <= len(records) else None
 
 
-def check_header(batch: memoryview, rules: IntakeRules, tp: TopicPartition, *, internal: bool) -> BatchHeader:
+def check_header(batch: memoryview, rules: ValidationRules, tp: TopicPartition, *, internal: bool) -> BatchHeader:
     """The header of a batch whose bytes are as they were sent."""
     base_offset: int = PREFIX.unpack_from(batch)[0]
     if base_offset != 0 and not internal:
@@ -234,9 +234,9 @@ def check_client_attributes(header: BatchHeader, tp: TopicPartition) -> None:
         raise InvalidRecord(f"A transactional batch has no producer id in topic partition {tp}")
 
 
-def screen(
+def validate(
     batch: memoryview,
-    rules: IntakeRules,
+    rules: ValidationRules,
     now_ms: int,
     tp: TopicPartition,
     *,
@@ -272,21 +272,21 @@ def screen(
     return batch, header
 
 
-def screen_within(
-    budget: DecompressionBudget, batch: memoryview, rules: IntakeRules, now_ms: int, tp: TopicPartition
+def validate_within(
+    budget: DecompressionBudget, batch: memoryview, rules: ValidationRules, now_ms: int, tp: TopicPartition
 ) -> tuple[memoryview, BatchHeader]:
-    """`screen` a client's batch off the loop, within the memory that all such work may take at once.
+    """`validate` a client's batch off the loop, within the memory that all such work may take at once.
 
     What a batch holds is not known beforehand, so that one with more than is usual is decompressed twice.
     """
     usual = min(max(LIGHT_RECORDS_BYTES_MAX, RECORDS_RATIO_USUAL * len(batch)), RECORDS_BYTES_MAX)
     with budget.hold(usual):
         try:
-            return screen(batch, rules, now_ms, tp, internal=False, records_bytes_max=usual)
+            return validate(batch, rules, now_ms, tp, internal=False, records_bytes_max=usual)
         except TooHeavy:
             pass
     with budget.hold(RECORDS_BYTES_MAX):
-        return screen(batch, rules, now_ms, tp, internal=False)
+        return validate(batch, rules, now_ms, tp, internal=False)
 
 
 def opened(batch: memoryview, codec: int, records_bytes_max: int, tp: TopicPartition) -> tuple[Buffer, int]:
@@ -316,7 +316,7 @@ def check_records(
     body: Buffer,
     start: int,
     header: BatchHeader,
-    rules: IntakeRules,
+    rules: ValidationRules,
     now_ms: int,
     tp: TopicPartition,
 ) -> int:
@@ -349,14 +349,14 @@ def stamps(body: Buffer, start: int, header: BatchHeader) -> Iterator[int]:
             yield header.max_timestamp if dated else header.base_timestamp + delta
 
 
-def in_range(timestamp: int, rules: IntakeRules, now_ms: int) -> bool:
+def in_range(timestamp: int, rules: ValidationRules, now_ms: int) -> bool:
     """Whether a producer may date a record so; the broker's own dating makes any date good."""
     if rules.log_append_time or timestamp == NO_TIMESTAMP:
         return True
     return now_ms - timestamp <= rules.before_max_ms and timestamp - now_ms <= rules.after_max_ms
 
 
-def refuse_dates(header: BatchHeader, dates: Iterable[int], rules: IntakeRules, now_ms: int) -> None:
+def refuse_dates(header: BatchHeader, dates: Iterable[int], rules: ValidationRules, now_ms: int) -> None:
     """Raise for the records whose dates the topic does not accept; return when there are none after all."""
     errors: list[tuple[int, str]] = []
     for index, timestamp in enumerate(dates):
