@@ -28,7 +28,7 @@ from penstock.observe.log import Levels, Logger
 from penstock.partition.fetch import Fetches
 from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replicas import Hosts
-from penstock.partition.watcher_notification import Wakes
+from penstock.partition.watcher_notification import WatcherNotifier
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
@@ -153,7 +153,7 @@ def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, fl
         config=config,
         store=ground.logs,
         clock=ground.clock,
-        wakes=Wakes(loop.call_soon, turns),
+        notifier=WatcherNotifier(loop.call_soon, turns),
         flushes=flushes,
         threads=ground.threads,
         log=ground.log.bind(part="runtime"),

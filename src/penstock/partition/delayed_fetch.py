@@ -96,7 +96,7 @@ class Reader:
     def moved(self, watch: PartitionWatch, grown: int) -> None:
         """A watched partition has news. With nobody waiting, it is enough to remember it: the next poll will look."""
         if self.session is not None:
-            self.session.stir(watch.partition)
+            self.session.activate(watch.partition)
         if self.waiting is None:
             watch.close()
         else:

@@ -4,7 +4,7 @@ A reader of a thousand quiet partitions would otherwise send and receive all tho
 what the reader asked and what it was last told; the next answer leaves out whatever would say nothing new.
 
 Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
-broker settles one when it has looked and found nothing, and stirs it when its log moves.
+broker settles one when it has looked and found nothing, and activates it when its log moves.
 
 Requests carry a session id and an epoch:
 
@@ -168,10 +168,10 @@ class FetchSession:
             self.on_close(self, gone)
 
     def settle(self, partition: FetchPartition) -> None:
-        """Nothing new there: leave it alone until it is stirred or asked for anew."""
+        """Nothing new there: leave it alone until it is activated or asked for again."""
         self.active.pop((partition.topic, partition.partition), None)
 
-    def stir(self, partition: FetchPartition) -> None:
+    def activate(self, partition: FetchPartition) -> None:
         """Its log moved, or its host is gone: look again at the next poll."""
         key = (partition.topic, partition.partition)
         if self._partitions.get(key) is partition:

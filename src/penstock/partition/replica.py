@@ -220,9 +220,9 @@ class PartitionHost(ServedPartition):
             else:
                 self._stabilise()
             self.readable_bytes += len(batch)
-            if self.readable_bytes >= self._wake_at and not self._stirred:
-                self._stirred = True
-                self._wakes.add(self)
+            if self.readable_bytes >= self._notify_at_bytes and not self._notification_due:
+                self._notification_due = True
+                self._notifier.add(self)
         if end >= self._flush_at:
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, state.log_start, end)

@@ -28,7 +28,7 @@ from penstock.partition.producers import ProducerTable
 from penstock.partition.replica import PartitionHost
 from penstock.partition.state import Partition
 from penstock.partition.validation import ValidationRules
-from penstock.partition.watcher_notification import Wakes
+from penstock.partition.watcher_notification import WatcherNotifier
 from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob, run_flush
 from penstock.storage.group_commit import GroupCommit
@@ -54,12 +54,12 @@ class Hosts:
         "_live",
         "_log",
         "_names",
+        "_notifier",
         "_replayed",
         "_settings",
         "_store",
         "_threads",
         "_topics",
-        "_wakes",
         "decompression",
     )
 
@@ -70,7 +70,7 @@ class Hosts:
         config: BrokerConfig,
         store: LogStore,
         clock: Clock,
-        wakes: Wakes,
+        notifier: WatcherNotifier,
         flushes: GroupCommit,
         threads: Executor,
         log: Logger,
@@ -87,7 +87,7 @@ class Hosts:
         self._config = config
         self._store = store
         self._clock = clock
-        self._wakes = wakes
+        self._notifier = notifier
         self._flushes = flushes
         self._threads = threads
         self.decompression = DecompressionBudget(config.decompression_max_bytes)
@@ -185,7 +185,7 @@ class Hosts:
             producers,
             config,
             rules,
-            wakes=self._wakes,
+            notifier=self._notifier,
             flushes=self._flushes,
             threads=self._threads,
             decompression=self.decompression,

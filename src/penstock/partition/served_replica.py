@@ -20,7 +20,7 @@ from penstock.partition.producers import FrozenProducers, ProducerTable
 from penstock.partition.results import Fetched
 from penstock.partition.state import Partition
 from penstock.partition.validation import ValidationRules
-from penstock.partition.watcher_notification import Wakes, Watcher
+from penstock.partition.watcher_notification import Watcher, WatcherNotifier
 from penstock.partition.watchers import NEVER, Watchers
 from penstock.storage import producer_snapshot
 from penstock.storage.flush import FlushJob
@@ -49,16 +49,16 @@ class ServedPartition:
         "_awaiting_commit",
         "_awaiting_disk",
         "_bytes_unseen",
+        "_changed",
         "_decompression",
         "_flush_at",
         "_flushes",
         "_group",
+        "_notification_due",
+        "_notifier",
+        "_notify_at_bytes",
         "_rules",
-        "_shifted",
-        "_stirred",
         "_threads",
-        "_wake_at",
-        "_wakes",
         "_watchers",
         "config",
         "gone",
@@ -83,7 +83,7 @@ class ServedPartition:
         config: TopicConfig,
         rules: ValidationRules,
         *,
-        wakes: Wakes,
+        notifier: WatcherNotifier,
         flushes: GroupCommit,
         threads: Executor,
         decompression: DecompressionBudget,
@@ -103,16 +103,16 @@ class ServedPartition:
         """Offset of the newest snapshot of the producers: a start replays what is behind it."""
         self.snapshot_bytes = 0
         self.snapshot_ms = 0
-        self._wakes = wakes
+        self._notifier = notifier
         self._flushes = flushes
         self._threads = threads
         self._decompression = decompression
         self._watchers = Watchers()
-        self._wake_at = NEVER
+        self._notify_at_bytes = NEVER
         """From this many readable bytes on somebody wants to be told."""
-        self._shifted = False
+        self._changed = False
         """Whether something other than growth is to be told to everybody who watches."""
-        self._stirred = False
+        self._notification_due = False
         self._awaiting_commit = Awaited()
         self._awaiting_disk = Awaited()
         self._group = False
@@ -133,7 +133,7 @@ class ServedPartition:
         self._stabilise()
         self.readable_bytes += self._bytes_unseen
         self._bytes_unseen = 0
-        self._stir()
+        self._notify_growth()
         self._awaiting_commit.reach(self.state.high_watermark)
 
     def committed(self, end: int) -> "Future[None] | None":
@@ -266,7 +266,7 @@ class ServedPartition:
         self._stabilise()
         if self._aborted is not None:
             self._aborted.forget_before(self.log.log_start)
-        self._shift()
+        self._notify_change()
 
     # Watching
 
@@ -277,34 +277,34 @@ class ServedPartition:
         """
         at_bytes = self.readable_bytes + grown_bytes if grown_bytes > 1 else 0
         self._watchers.add(watcher, at_bytes)
-        self._wake_at = min(self._wake_at, at_bytes)
+        self._notify_at_bytes = min(self._notify_at_bytes, at_bytes)
         if self.gone is not None:
-            self._shift()
+            self._notify_change()
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
-    def _stir(self) -> None:
-        """Readers see more: tell those who wait for as much."""
-        if self.readable_bytes >= self._wake_at and not self._stirred:
-            self._stirred = True
-            self._wakes.add(self)
+    def _notify_growth(self) -> None:
+        """Readers see more: notify watchers that wait for as much."""
+        if self.readable_bytes >= self._notify_at_bytes and not self._notification_due:
+            self._notification_due = True
+            self._notifier.add(self)
 
-    def _shift(self) -> None:
-        """Reading is not what it was: tell everybody who watches."""
+    def _notify_change(self) -> None:
+        """Readers see something other than growth: notify every watcher."""
         if self._watchers:
-            self._shifted = True
-            if not self._stirred:
-                self._stirred = True
-                self._wakes.add(self)
+            self._changed = True
+            if not self._notification_due:
+                self._notification_due = True
+                self._notifier.add(self)
 
-    def tell(self) -> Iterator[None]:
+    def notify_watchers(self) -> Iterator[None]:
         """Notify the watchers, one a step; they may stop watching meanwhile."""
-        self._stirred = False
-        shifted, self._shifted = self._shifted, False
+        self._notification_due = False
+        changed, self._changed = self._changed, False
         watchers = self._watchers
         failure: Exception | None = None
-        for watcher in watchers.everyone() if shifted else watchers.due(self.readable_bytes):
+        for watcher in watchers.everyone() if changed else watchers.due(self.readable_bytes):
             # A watcher that fails is a bug of its own and must not leave the others waiting.
             try:
                 if watcher in watchers:
@@ -312,7 +312,7 @@ class ServedPartition:
             except Exception as error:
                 failure = error
             yield
-        self._wake_at = watchers.next_at()
+        self._notify_at_bytes = watchers.next_at()
         if failure is not None:
             raise failure
 
@@ -346,7 +346,7 @@ class ServedPartition:
         if not self.state.leads:
             self._awaiting_commit.fail(NotLeaderOrFollower())
             self._awaiting_disk.fail(NotLeaderOrFollower())
-            self._shift()
+            self._notify_change()
 
     def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
         """The log was cut: its producers and aborted transactions are those of what is left."""
@@ -389,7 +389,7 @@ class ServedPartition:
         self.state.leads = False
         self._awaiting_commit.fail(reason)
         self._awaiting_disk.fail(reason)
-        self._shift()
+        self._notify_change()
 
     def _refusal(self) -> BrokerError:
         return self.gone if self.gone is not None else NotLeaderOrFollower()

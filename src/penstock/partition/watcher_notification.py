@@ -1,4 +1,4 @@
-"""Telling those who wait that a partition has moved, once per turn of the event loop.
+"""Notification of watchers that a partition has moved, once per turn of the event loop.
 
 Several appends in one turn (a pipelined producer, a request for many partitions) make one call, so that a long poll is
 answered with all of them.
@@ -18,58 +18,58 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Someone who waits for a partition to move."""
+    """Waits for a partition to move."""
 
     def notify(self, host: "ServedPartition", /) -> None:
         """Readers can see more than before, or less, or the host is gone."""
         ...
 
 
-class Stirred(Protocol):
-    """A partition that has news for those who watch it."""
+class Watched(Protocol):
+    """A partition whose watchers are to be notified."""
 
-    def tell(self) -> Iterator[None]:
+    def notify_watchers(self) -> Iterator[None]:
         """Notify its watchers, one a step."""
         ...
 
 
-class Wakes:
-    """Partitions to be told about before the loop goes to sleep, as many of their watchers as a turn has time for."""
+class WatcherNotifier:
+    """Notifies the watchers of partitions before the loop goes to sleep, as many as a turn has time for."""
 
-    __slots__ = ("_call_soon", "_scheduled", "_stirred", "_telling", "_turns")
+    __slots__ = ("_call_soon", "_due", "_notifying", "_scheduled", "_turns")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], turns: Turns) -> None:
         self._call_soon = call_soon
         self._turns = turns
-        self._stirred: deque[Stirred] = deque()
-        self._telling: Iterator[None] | None = None
+        self._due: deque[Watched] = deque()
+        self._notifying: Iterator[None] | None = None
         """The watchers of a partition that the last turn had no time for."""
         self._scheduled = False
 
-    def add(self, stirred: Stirred) -> None:
-        """Tell this partition's watchers in the next turn; the caller adds it once until it is told of."""
-        self._stirred.append(stirred)
+    def add(self, watched: Watched) -> None:
+        """Notify this partition's watchers in the next turn; the caller adds it once until they are notified."""
+        self._due.append(watched)
         self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._call_soon(self._tell)
+            self._call_soon(self._run)
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         self._scheduled = False
         failure: Exception | None = None
-        # What is stirred meanwhile has its turn after this one.
-        for _ in range(len(self._stirred) + (self._telling is not None)):
-            if self._telling is None:
-                self._telling = self._stirred.popleft().tell()
+        # Partitions that are added meanwhile have their turn after this one.
+        for _ in range(len(self._due) + (self._notifying is not None)):
+            if self._notifying is None:
+                self._notifying = self._due.popleft().notify_watchers()
             try:
-                if not self._notify(self._telling):
+                if not self._notify(self._notifying):
                     break
             except Exception as error:
                 failure = error
-            self._telling = None
-        if self._stirred or self._telling is not None:
+            self._notifying = None
+        if self._due or self._notifying is not None:
             self._schedule()
         if failure is not None:
             raise failure

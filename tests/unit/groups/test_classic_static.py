@@ -24,7 +24,7 @@ def test_a_static_member_needs_no_id_to_join_with() -> None:
     assert [member.group_instance_id for member in client.joined.members] == ["i1"]
 
 
-def test_an_instance_that_comes_back_gets_its_work_and_nobody_stirs() -> None:
+def test_an_instance_that_comes_back_gets_its_work_without_a_rebalance() -> None:
     rig = Rig()
     leader, follower = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2")
     settled(rig, leader, follower)

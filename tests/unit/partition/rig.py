@@ -19,7 +19,7 @@ from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replica import PartitionHost
 from penstock.partition.replicas import Hosts
 from penstock.partition.results import Appended
-from penstock.partition.watcher_notification import Wakes
+from penstock.partition.watcher_notification import WatcherNotifier
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
 from penstock.testing.mem_disk import MemDisk
@@ -207,7 +207,7 @@ class Rig:
             on_offline=self._offline,
         )
         self.turns = Turns(self.loop.call_soon, self.clock.monotonic)
-        self.wakes = Wakes(self.loop.call_soon, self.turns)
+        self.notifier = WatcherNotifier(self.loop.call_soon, self.turns)
         self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
         self.timers = Timers(self.loop)
         self.sessions = FetchSessions(100, Seeded().below)
@@ -216,7 +216,7 @@ class Rig:
             config=self.config,
             store=self.store,
             clock=self.clock,
-            wakes=self.wakes,
+            notifier=self.notifier,
             flushes=self.flushes,
             threads=self.threads,
             log=self.notes,

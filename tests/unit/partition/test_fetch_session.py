@@ -129,14 +129,14 @@ def test_an_error_is_always_told_and_so_is_its_end() -> None:
     assert partition.told(0, 5, 0, failed=False)
 
 
-def test_a_settled_partition_is_not_looked_at_until_stirred_or_asked_for() -> None:
+def test_a_settled_partition_is_not_looked_at_until_activated_or_asked_for() -> None:
     cache = sessions()
     session = made(create(cache, 3))
     for partition in list(session):
         session.settle(partition)
     assert not session.active
 
-    session.stir(made_partition(session, 1))
+    session.activate(made_partition(session, 1))
     cache.resume(session.id, 1, True, asked(2), (), 0)
 
     assert [p.partition for p in session.active.values()] == [1, 2]
@@ -148,13 +148,13 @@ def made_partition(session: FetchSession, index: int) -> FetchPartition:
     return partition
 
 
-def test_a_forgotten_partition_cannot_be_stirred_back() -> None:
+def test_a_forgotten_partition_cannot_be_activated() -> None:
     cache = sessions()
     session = made(create(cache, 2))
     gone = made_partition(session, 0)
     cache.resume(session.id, 1, True, (), [(TOPIC, 0)], 0)
 
-    session.stir(gone)
+    session.activate(gone)
     session.served(gone)
 
     assert [p.partition for p in session.active.values()] == [1]
@@ -247,7 +247,7 @@ def test_ids_in_use_are_not_given_again() -> None:
 class Polling(RuleBasedStateMachine):
     """A reader that applies incremental answers to what it knows ends up knowing what a full answer says.
 
-    The broker side looks only at active partitions, settles the quiet ones, and stirs what moves.
+    The broker side looks only at active partitions, settles the quiet ones, and activates what moves.
     """
 
     def __init__(self) -> None:
@@ -260,27 +260,27 @@ class Polling(RuleBasedStateMachine):
         self.positions: dict[int, int] = {}
         self.now_ms = 0
 
-    def stir(self, partition: int) -> None:
+    def activate(self, partition: int) -> None:
         if self.session is not None and (held := self.session.get((TOPIC, partition))) is not None:
-            self.session.stir(held)
+            self.session.activate(held)
 
     @rule(partition=st.integers(0, 4), amount=st.integers(1, 3))
     def append(self, partition: int, amount: int) -> None:
         high, start, failing = self.logs[partition]
         self.logs[partition] = (high + amount, start, failing)
-        self.stir(partition)
+        self.activate(partition)
 
     @rule(partition=st.integers(0, 4))
     def delete(self, partition: int) -> None:
         high, _, failing = self.logs[partition]
         self.logs[partition] = (high, high, failing)
-        self.stir(partition)
+        self.activate(partition)
 
     @rule(partition=st.integers(0, 4), failing=st.booleans())
     def fail(self, partition: int, failing: bool) -> None:
         high, start, _ = self.logs[partition]
         self.logs[partition] = (high, start, failing)
-        self.stir(partition)
+        self.activate(partition)
 
     @rule(partitions=st.sets(st.integers(0, 4), min_size=1))
     def full_fetch(self, partitions: set[int]) -> None:

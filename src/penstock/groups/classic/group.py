@@ -389,7 +389,7 @@ class ClassicGroup(Generations):
     def _replace(self, command: JoinGroup, old_id: str, member_id: str, ticket: Ticket, draft: Draft) -> None:
         """A static member came back under a new id: it gets the work of the old one, which is fenced.
 
-        A stable group need not stir for it, as long as its way of sharing out the work stays the same.
+        A stable group need not rebalance for it, as long as its way of sharing out the work stays the same.
         """
         led_by = self.roster.leader
         member = joining(command, member_id)
