@@ -1,12 +1,12 @@
-"""Responses that wait for a log to be as safe as was asked for."""
+"""Waiters for an offset to be committed, or flushed, before a response goes out."""
 
 from asyncio import Future, get_running_loop
 
 from penstock.model.errors import BrokerError
 
 
-class Awaited:
-    """Futures, each with the offset that has to be reached before it completes."""
+class OffsetWaiters:
+    """Futures, each with the offset at which it completes."""
 
     __slots__ = ("_waiting",)
 
@@ -23,7 +23,7 @@ class Awaited:
         return future
 
     def forget(self, future: "Future[None]") -> None:
-        """Keep a future no longer: nobody waits for it. Harmless where it is not kept here."""
+        """Forget a future that nothing waits for any more; harmless where it is not kept here."""
         self._waiting.pop(future, None)
 
     def reach(self, end: int) -> None:
@@ -37,7 +37,7 @@ class Awaited:
                     future.set_result(None)
 
     def fail(self, reason: BrokerError) -> None:
-        """It never will be."""
+        """The offsets will never be safe: fail every waiter."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():

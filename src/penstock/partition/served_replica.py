@@ -15,7 +15,7 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.topic import PartitionState
 from penstock.partition.aborted_txns import AbortedTxns
 from penstock.partition.divergence import divergence
-from penstock.partition.offset_waiters import Awaited
+from penstock.partition.offset_waiters import OffsetWaiters
 from penstock.partition.producers import FrozenProducers, ProducerTable
 from penstock.partition.results import Fetched
 from penstock.partition.state import Partition
@@ -46,12 +46,12 @@ class ServedPartition:
 
     __slots__ = (
         "_aborted",
-        "_awaiting_commit",
-        "_awaiting_disk",
         "_bytes_unseen",
         "_changed",
+        "_commit_waiters",
         "_decompression",
         "_flush_at",
+        "_flush_waiters",
         "_flushes",
         "_group",
         "_notification_due",
@@ -113,8 +113,8 @@ class ServedPartition:
         self._changed = False
         """Whether something other than growth is to be told to everybody who watches."""
         self._notification_due = False
-        self._awaiting_commit = Awaited()
-        self._awaiting_disk = Awaited()
+        self._commit_waiters = OffsetWaiters()
+        self._flush_waiters = OffsetWaiters()
         self._group = False
         self._flush_at = FLUSH_NEVER
         """An append that ends here or beyond asks for a flush."""
@@ -134,7 +134,7 @@ class ServedPartition:
         self.readable_bytes += self._bytes_unseen
         self._bytes_unseen = 0
         self._notify_growth()
-        self._awaiting_commit.reach(self.state.high_watermark)
+        self._commit_waiters.reach(self.state.high_watermark)
 
     def committed(self, end: int) -> "Future[None] | None":
         """None when readers may see everything below `end`; else what completes then, or see `stop_waiting`."""
@@ -142,7 +142,7 @@ class ServedPartition:
             return None
         if self.gone is not None:
             raise self.gone
-        return self._awaiting_commit.wait(end)
+        return self._commit_waiters.wait(end)
 
     def durable(self, end: int) -> "Future[None] | None":
         """None when everything below `end` is as safe here as the topic's `flush` asks; else what completes then."""
@@ -150,12 +150,12 @@ class ServedPartition:
             return None
         if self.gone is not None:
             raise self.gone
-        return self._awaiting_disk.wait(end)
+        return self._flush_waiters.wait(end)
 
     def stop_waiting(self, wait: "Future[None]", reason: BrokerError | None = None) -> None:
         """Cancel what `committed` or `durable` gave, or fail it for a reason: the request timed out or is abandoned."""
-        self._awaiting_commit.forget(wait)
-        self._awaiting_disk.forget(wait)
+        self._commit_waiters.forget(wait)
+        self._flush_waiters.forget(wait)
         if reason is None:
             wait.cancel()
         elif not wait.done():
@@ -177,7 +177,7 @@ class ServedPartition:
             self._plan_flush()
         elif self.state.flushed(min(job.end, self.state.log_end)):
             self._committed_more()
-        self._awaiting_disk.reach(self.state.local_end)
+        self._flush_waiters.reach(self.state.local_end)
 
     def _plan_flush(self) -> None:
         due = self.log.recovery_point + self.config.flush_messages
@@ -333,7 +333,7 @@ class ServedPartition:
             # What waited for the disk no longer does.
             if state.appended(state.log_end):
                 self._committed_more()
-            self._awaiting_disk.reach(state.local_end)
+            self._flush_waiters.reach(state.local_end)
 
     def assume(self, decided: PartitionState, now_ms: int) -> None:
         """Take on what the controller decided about leadership and replicas."""
@@ -344,8 +344,8 @@ class ServedPartition:
         if self.state.high_watermark != before:
             self._committed_more()
         if not self.state.leads:
-            self._awaiting_commit.fail(NotLeaderOrFollower())
-            self._awaiting_disk.fail(NotLeaderOrFollower())
+            self._commit_waiters.fail(NotLeaderOrFollower())
+            self._flush_waiters.fail(NotLeaderOrFollower())
             self._notify_change()
 
     def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
@@ -387,8 +387,8 @@ class ServedPartition:
             return
         self.gone = reason
         self.state.leads = False
-        self._awaiting_commit.fail(reason)
-        self._awaiting_disk.fail(reason)
+        self._commit_waiters.fail(reason)
+        self._flush_waiters.fail(reason)
         self._notify_change()
 
     def _refusal(self) -> BrokerError:

@@ -61,7 +61,7 @@ class Producing:
     @property
     def kept(self) -> int:
         """Waiters and timers that are in memory."""
-        waiters = sum(len(host._awaiting_commit) + len(host._awaiting_disk) for host in self.hosts)
+        waiters = sum(len(host._commit_waiters) + len(host._flush_waiters) for host in self.hosts)
         return waiters + len(self.rig.timers)
 
 

@@ -234,7 +234,7 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
         answers = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
         await asyncio.sleep(0)
         host = groups.rig.host(OFFSETS)
-        assert len(host._awaiting_commit) == 1
+        assert len(host._commit_waiters) == 1
 
         groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms - 1)
         assert not any(answers)
@@ -242,7 +242,7 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
         await asyncio.sleep(0)
 
         assert all(isinstance(answer, CoordinatorNotAvailable) for [answer] in answers)
-        assert (len(host._awaiting_commit), groups.of().waiting) == (0, 0)
+        assert (len(host._commit_waiters), groups.of().waiting) == (0, 0)
         groups.rig.flush()
         assert groups.offsets("g7") == {("orders", 0): 7}
 
@@ -269,7 +269,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
             await asyncio.sleep(0)
 
         assert [type(answer) for answer in told] == [str if disk_is_back else CoordinatorNotAvailable]
-        assert len(groups.rig.host(OFFSETS)._awaiting_commit) == 0
+        assert len(groups.rig.host(OFFSETS)._commit_waiters) == 0
         timers = len(groups.rig.timers)
         when_committed([groups.of()], "read", lambda error: error)
         assert len(groups.rig.timers) - timers == (0 if disk_is_back else 1)

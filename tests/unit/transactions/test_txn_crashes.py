@@ -365,7 +365,7 @@ class Model:
         for name, partition in ((DATA, 0), (DATA, 1), (STATE, 0), (OFFSETS, 0)):
             host = self.broker.rig.host(name, partition)
             assert host.state.last_stable == host.state.log_end, f"{host.tp}: a transaction is open"
-            assert len(host._awaiting_commit) == len(host._awaiting_disk) == 0, f"{host.tp}: somebody waits"
+            assert len(host._commit_waiters) == len(host._flush_waiters) == 0, f"{host.tp}: somebody waits"
         for coordinator in (*self.broker.transactions.loaded(), *self.broker.groups.coordinators.loaded()):
             assert coordinator.waiting == 0
         seen = [

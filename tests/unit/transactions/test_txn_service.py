@@ -368,7 +368,7 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
 
         [response] = answers
         assert response.markers[0].topics[0].partitions[0].error_code == (0 if disk_is_back else RequestTimedOut.code)
-        assert (len(host._awaiting_commit), len(world.rig.timers)) == (0, timers_before)
+        assert (len(host._commit_waiters), len(world.rig.timers)) == (0, timers_before)
 
     asyncio.run(act())
 
