@@ -231,8 +231,8 @@ class ServedPartition:
         state = self.state
         offset = max(offset, state.log_start)
         found = self.log.slice(offset, bytes_max, end=state.last_stable, at_least_one=True)
-        head = self.log.head
-        if found is None or (head is not None and offset >= head.base):
+        active = self.log.active
+        if found is None or (active is not None and offset >= active.base):
             return len(found or b"")
         return bytes_max
 

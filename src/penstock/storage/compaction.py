@@ -19,8 +19,8 @@ from typing import NamedTuple
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import txn_index
+from penstock.storage.active_segment import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
 from penstock.storage.cleaned_txns import CleanedTxns
-from penstock.storage.head import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
 from penstock.storage.key_map import KeyMap
 from penstock.storage.log import Log, segment_base
 from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name

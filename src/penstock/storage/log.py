@@ -16,10 +16,10 @@ from typing import NoReturn
 from penstock.model.batch import HEADER, PREFIX_BYTES, BatchHeader
 from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
 from penstock.storage import producer_snapshot, txn_index
+from penstock.storage.active_segment import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, ActiveSegment
 from penstock.storage.disk import DiskFile
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.flush import FlushJob
-from penstock.storage.head import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, Head
 from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
 from penstock.storage.offset_index import WouldBlock
 from penstock.storage.scan import SegmentScan
@@ -53,41 +53,41 @@ class Log(SegmentedLog):
         `header` is the batch's own, with its timestamps as they are to be stored. A batch that cannot be written whole
         leaves nothing behind.
         """
-        head = self.head
-        if head is None:
-            head = self.open_head()
+        active = self.active
+        if active is None:
+            active = self.open_active()
         size = len(batch)
         timestamp = header.max_timestamp
         base = self.log_end
         last = base + header.last_offset_delta
-        position = head.size
-        if position + size > head.limit or timestamp > head.roll_after or last > head.last_offset_max:
-            head = self._head_for(size, timestamp, last)
-            position = head.size
+        position = active.size
+        if position + size > active.limit or timestamp > active.roll_after or last > active.last_offset_max:
+            active = self._active_for(size, timestamp, last)
+            position = active.size
         if leader_epoch != self.leader_epoch:
             self._begin_epoch(leader_epoch)
         STAMP.pack_into(batch, 0, base, size - PREFIX_BYTES, leader_epoch)
         try:
-            written = head.file.append(batch)
+            written = active.file.append(batch)
             if written != size:
-                self._append_rest(head, batch, written)
+                self._append_rest(active, batch, written)
         except OSError as error:
-            self._take_back(head, error)
-        if timestamp > head.max_timestamp:
-            head.max_timestamp = timestamp
-            head.max_timestamp_offset = last
-        head.size = position + size
+            self._take_back(active, error)
+        if timestamp > active.max_timestamp:
+            active.max_timestamp = timestamp
+            active.max_timestamp_offset = last
+        active.size = position + size
         self.size_bytes += size
         self.log_end = last + 1
         self.touched = True
-        if head.unindexed > head.interval:
-            head.index(last, position)
-            head.tail_from = base
-            if len(head.offsets) - head.offsets.saved >= INDEX_SAVE_ENTRIES:
-                self.save_indexes_softly(head)
-        head.unindexed += size
-        head.tail_lasts.append(last)
-        head.tail_positions.append(position)
+        if active.unindexed > active.interval:
+            active.index(last, position)
+            active.tail_from = base
+            if len(active.offsets) - active.offsets.saved >= INDEX_SAVE_ENTRIES:
+                self.save_indexes_softly(active)
+        active.unindexed += size
+        active.tail_lasts.append(last)
+        active.tail_positions.append(position)
         return base
 
     def append_stamped(self, batches: memoryview, appended: Callable[[BatchHeader, memoryview], None]) -> None:
@@ -118,45 +118,45 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self.directory.failed(error, f"noting a gap in {self.tp}") from error
 
-    def _head_for(self, size: int, timestamp: int, last: int) -> Head:
-        """The head that takes a batch the usual checks stopped at: this one, or a new one."""
+    def _active_for(self, size: int, timestamp: int, last: int) -> ActiveSegment:
+        """The active segment that takes a batch the usual checks stopped at: this one, or a new one."""
         config = self._config
         if size > config.segment_bytes_effective:
             raise RecordListTooLarge(
                 f"Message batch size is {size} bytes in append to partition {self.tp}, which exceeds the maximum "
                 f"configured segment size of {config.segment_bytes_effective}."
             )
-        head = self.head
-        assert head is not None
-        if head.size and self._is_over(head, size, timestamp, last):
+        active = self.active
+        assert active is not None
+        if active.size and self._is_over(active, size, timestamp, last):
             self.roll()
-            head = self.open_head()
-        if head.size == 0:
-            head.begin(timestamp, config)
-        return head
+            active = self.open_active()
+        if active.size == 0:
+            active.begin(timestamp, config)
+        return active
 
-    def _is_over(self, head: Head, size: int, timestamp: int, last: int) -> bool:
-        if head.size + size > head.limit or last > head.last_offset_max:
+    def _is_over(self, active: ActiveSegment, size: int, timestamp: int, last: int) -> bool:
+        if active.size + size > active.limit or last > active.last_offset_max:
             return True
-        if head.first_timestamp >= 0:
-            waited_ms = timestamp - head.first_timestamp
+        if active.first_timestamp >= 0:
+            waited_ms = timestamp - active.first_timestamp
         else:
-            waited_ms = self.clock.now_ms() - head.segment.modified_ms
-        return waited_ms > segment_ms_effective(self._config) - head.jitter_ms
+            waited_ms = self.clock.now_ms() - active.segment.modified_ms
+        return waited_ms > segment_ms_effective(self._config) - active.jitter_ms
 
-    def _append_rest(self, head: Head, batch: memoryview, written: int) -> None:
+    def _append_rest(self, active: ActiveSegment, batch: memoryview, written: int) -> None:
         """The disk took a part: ask again, so that it either takes the rest or says why not."""
         while written < len(batch):
-            more = head.file.append(batch[written:])
+            more = active.file.append(batch[written:])
             if more == 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
             written += more
 
-    def _take_back(self, head: Head, error: OSError) -> NoReturn:
+    def _take_back(self, active: ActiveSegment, error: OSError) -> NoReturn:
         """Leave nothing of a batch that could not be written whole, and say why it was refused."""
         try:
-            if head.file.size() > head.size:
-                head.file.truncate(head.size)
+            if active.file.size() > active.size:
+                active.file.truncate(active.size)
         except OSError as worse:
             raise self.directory.failed(worse, f"taking back a part of a batch of {self.tp}") from error
         raise self.directory.failed(error, f"appending to {self.tp}") from error
@@ -188,26 +188,26 @@ class Log(SegmentedLog):
             )
         if offset >= end or offset == log_end:
             return None
-        head = self.head
-        if head is None:
-            head = self.open_head()
+        active = self.active
+        if active is None:
+            active = self.open_active()
         self.touched = True
-        if offset < head.base:
+        if offset < active.base:
             return self._slice_finished(offset, bytes_max, end, at_least_one)
         try:
-            if offset >= head.tail_from:
-                position = head.tail_positions[bisect_left(head.tail_lasts, offset)]
+            if offset >= active.tail_from:
+                position = active.tail_positions[bisect_left(active.tail_lasts, offset)]
             else:
-                position = head.find(offset, wait=False)
-            limit = head.size if end >= log_end else head.find(end, wait=False)
+                position = active.find(offset, wait=False)
+            limit = active.size if end >= log_end else active.find(end, wait=False)
             length = limit - position
             if length > bytes_max:
-                length = head.cut(position, bytes_max, at_least_one)
+                length = active.cut(position, bytes_max, at_least_one)
         except WouldBlock:
-            return head.cold_slice(offset, bytes_max, end, at_least_one)
+            return active.cold_slice(offset, bytes_max, end, at_least_one)
         if length <= 0:
             return None
-        return FileSlice(head.file, position, length, position >= head.size - HOT_TAIL_BYTES)
+        return FileSlice(active.file, position, length, position >= active.size - HOT_TAIL_BYTES)
 
     def _slice_finished(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> FileSlice | None:
         segments = self.segments
@@ -242,9 +242,9 @@ class Log(SegmentedLog):
             if segment.file is records.file:
                 known = SegmentReader(segment).beyond(stop)
                 return later.base if known is None else known
-        head = self.head
-        known = head.offsets.beyond(stop) if head is not None and head.file is records.file else None
-        return self.log_end if head is None or known is None else head.base + known
+        active = self.active
+        known = active.offsets.beyond(stop) if active is not None and active.file is records.file else None
+        return self.log_end if active is None or known is None else active.base + known
 
     def _reader(self, segment: Segment) -> SegmentReader:
         segment.touched = True
@@ -260,8 +260,8 @@ class Log(SegmentedLog):
         """The log as it is now, for reading off the loop. Segments deleted meanwhile are missing there."""
         self.open()
         self.directory.check()
-        if self.head is not None:
-            self.head.describe()
+        if self.active is not None:
+            self.active.describe()
         return LogView(
             disk=self.directory.disk,
             path=self.path,
@@ -340,11 +340,11 @@ class Log(SegmentedLog):
 
     def _truncate(self, offset: int) -> None:
         self.rewrites += 1
-        head = self.head
-        if head is not None:
-            head.save_indexes(self.directory.disk, self.path)
-            head.describe()
-            self.head = None
+        active = self.active
+        if active is not None:
+            active.save_indexes(self.directory.disk, self.path)
+            active.describe()
+            self.active = None
         self.txn_notes.truncate_to(offset)
         keep = bisect_left(self.segments, offset, key=segment_base)
         # Newest first: a crash in between must leave no hole.
@@ -358,7 +358,7 @@ class Log(SegmentedLog):
         if reached < offset:
             # The batch that held the offset is gone whole: the files must still say where the log goes on.
             mark_gaps(self.directory.disk, self.path)
-            self.new_head()
+            self.new_active()
         self.size_bytes = sum(segment.size for segment in self.segments)
         self.lower_marks(offset)
         self.epochs.truncate_to(offset)
@@ -373,7 +373,7 @@ class Log(SegmentedLog):
         self.open()
         assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
         self.rewrites += 1
-        self.head = None
+        self.active = None
         self.txn_notes.truncate_to(0)
         for segment in reversed(self.segments):
             self.forget(segment)
@@ -387,7 +387,7 @@ class Log(SegmentedLog):
         try:
             self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
             producer_snapshot.prune(self.directory.disk, self.path, log_end=-1)
-            self.new_head()
+            self.new_active()
             self.directory.disk.sync_directory(self.path)
         except OSError as error:
             raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
@@ -429,7 +429,7 @@ class Log(SegmentedLog):
         files: list[DiskFile | str] = []
         for segment in dirty[:-1]:
             files += [segment.path(self.path, kind) for kind in SEGMENT_FILES]
-        files.append(self.head.file if self.head is not None else dirty[-1].path(self.path, LOG))
+        files.append(self.active.file if self.active is not None else dirty[-1].path(self.path, LOG))
         self.save_aborted()
         notes = self.txn_notes
         if notes.written > notes.synced:
@@ -482,9 +482,9 @@ class Log(SegmentedLog):
         """Save what is only in memory; what is left to do for everything to be on the disk."""
         disk = self.directory.disk
         try:
-            if self.head is not None:
-                self.head.finish()
-                self.head.save_indexes(disk, self.path)
+            if self.active is not None:
+                self.active.finish()
+                self.active.save_indexes(disk, self.path)
         except OSError as error:
             raise self.directory.failed(error, f"closing {self.tp}") from error
         if self.producers is not None and self.opened:
@@ -505,8 +505,8 @@ class Log(SegmentedLog):
         """The log in a line, for the next start."""
         segments = None if self.left is None else self.left.segments
         if self.opened:
-            if self.head is not None:
-                self.head.describe()
+            if self.active is not None:
+                self.active.describe()
             if self.segments:
                 self.oldest_ms = self.segments[0].greatest_timestamp(self.directory.disk, self.path)
             segments = tuple((segment.base, segment.size) for segment in self.segments)

@@ -100,8 +100,8 @@ class Move:
 
 
 def shape_of(log: Log) -> Shape:
-    if log.head is not None:
-        log.head.describe()
+    if log.active is not None:
+        log.active.describe()
     return tuple((segment.base, segment.size) for segment in log.segments)
 
 

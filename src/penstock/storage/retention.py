@@ -69,8 +69,8 @@ def expired(log: Log, horizon_ms: int) -> Verdict:
 
 def drop_while(log: Log, verdict: Verdict, committed: int, trash: Trash) -> int:
     """Drop segments from the oldest on while the verdict holds."""
-    if log.head is not None:
-        log.head.describe()
+    if log.active is not None:
+        log.active.describe()
     segments = log.segments
     count = 0
     for at, segment in enumerate(segments):

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.storage.active_segment import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.disk import Disk, DiskFile
-from penstock.storage.head import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.segment import NO_TIMESTAMP, Segment

@@ -14,7 +14,7 @@ UNREAD_TIMESTAMP = -2
 
 
 class Segment:
-    """A segment as the log knows it; the newest one is also described by the log's head while that is open."""
+    """A segment as the log knows it; the newest is also described by the `ActiveSegment` while that is open."""
 
     __slots__ = (
         "base",

@@ -2,8 +2,8 @@
 
 from penstock.model.batch import BatchHeader
 from penstock.storage import txn_index
+from penstock.storage.active_segment import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.disk import Buffer, Disk
-from penstock.storage.head import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_FILES, SWAP, TIME_INDEX, TXN_INDEX, offset_name
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.quarantine import write_whole

@@ -1,4 +1,4 @@
-"""What a log consists of at any moment: its segments, and the head that is written; opening, rolling, letting go."""
+"""What a log consists of at any moment: its segments, of which one is active; opening, rolling, letting go."""
 
 from collections.abc import Callable, Iterable, Sized
 from functools import partial
@@ -10,10 +10,10 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import completeness, partition_metadata, producer_snapshot, recovery
+from penstock.storage.active_segment import ActiveSegment
 from penstock.storage.completeness import Contents
 from penstock.storage.directories import FILE_ERRORS, LogDirectory, said
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.head import Head
 from penstock.storage.names import LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX
 from penstock.storage.notes import NoteDamaged
 from penstock.storage.offset_index import OffsetIndex
@@ -46,6 +46,7 @@ class SegmentedLog:
 
     __slots__ = (
         "_config",
+        "active",
         "chance",
         "checkpointed",
         "cleaned_to",
@@ -55,7 +56,6 @@ class SegmentedLog:
         "entry_synced",
         "epochs",
         "findings",
-        "head",
         "high_watermark",
         "leader_epoch",
         "left",
@@ -126,7 +126,7 @@ class SegmentedLog:
         without a flush."""
         self.made = True
         """Whether its directory exists; a new log's does not until there is something to write."""
-        self.head: Head | None = None
+        self.active: ActiveSegment | None = None
         self.epochs = LeaderEpochs()
         self.producers: Callable[[], Producers] | None = None
         """Gives the producers' state when a segment ends, for the snapshot beside it."""
@@ -159,8 +159,8 @@ class SegmentedLog:
     @config.setter
     def config(self, config: LogSettings) -> None:
         self._config = config
-        if self.head is not None:
-            self.head.configure(config, self._jitter())
+        if self.active is not None:
+            self.active.configure(config, self._jitter())
 
     def open(self) -> None:
         """Find out what is on the disk; after an unclean stop, make it sound again."""
@@ -328,28 +328,28 @@ class SegmentedLog:
             for finding in loaded.findings:
                 self.directory.on_finding(self.tp, finding)
 
-    def open_head(self) -> Head:
-        """The head, opened; the first segment is made when there is something to write."""
-        if self.head is not None:
-            return self.head
+    def open_active(self) -> ActiveSegment:
+        """The active segment, opened; the first segment is made when there is something to write."""
+        if self.active is not None:
+            return self.active
         self.open()
         self.directory.check()
         disk = self.directory.disk
         try:
             if not self.segments:
-                return self.new_head()
+                return self.new_active()
             segment = self.segments[-1]
             file = disk.open(segment.path(self.path, LOG))
             offsets = OffsetIndex.load(read_or_empty(disk, segment.path(self.path, OFFSET_INDEX)))
             times = TimeIndex.load(read_or_empty(disk, segment.path(self.path, TIME_INDEX)))
             segment.greatest_timestamp(disk, self.path)
-            head = Head(segment, file, offsets, times, self.log_end)
-            if head.size:
+            active = ActiveSegment(segment, file, offsets, times, self.log_end)
+            if active.size:
                 first = HEADER.unpack(file.pread(HEADER_BYTES, 0))
-                head.begin(BatchHeader._make(first).max_timestamp, self._config)
+                active.begin(BatchHeader._make(first).max_timestamp, self._config)
         except OSError as error:
             raise self.failed(error, f"opening the newest segment of {self.tp}") from error
-        return self._install(head)
+        return self._install(active)
 
     def make(self) -> None:
         """Make the log's directory, where it has none yet."""
@@ -361,43 +361,43 @@ class SegmentedLog:
         self.made = True
         self.entry_synced = False
 
-    def new_head(self) -> Head:
+    def new_active(self) -> ActiveSegment:
         self.make()
         segment = Segment(self.log_end, 0, self.clock.now_ms())
         segment.max_timestamp = NO_TIMESTAMP
         file = self.directory.disk.open(segment.path(self.path, LOG), create=True)
         assert file.size() == 0, f"{self.tp}: a new segment at {self.log_end} is not empty"
         self.segments.append(segment)
-        return self._install(Head(segment, file, OffsetIndex(), TimeIndex(), self.log_end))
+        return self._install(ActiveSegment(segment, file, OffsetIndex(), TimeIndex(), self.log_end))
 
-    def _install(self, head: Head) -> Head:
-        head.configure(self._config, self._jitter())
-        self.head = head
+    def _install(self, active: ActiveSegment) -> ActiveSegment:
+        active.configure(self._config, self._jitter())
+        self.active = active
         self.directory.files.admit(self)
-        return head
+        return active
 
     def _jitter(self) -> int:
         bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
         return self.chance.below(bound) if bound > 0 else 0
 
     def release(self) -> bool:
-        """Close the head's file to make room for another; its indexes are on the disk before they are forgotten."""
-        head = self.head
-        if head is not None:
+        """Close the active segment's file to make room for another, with its indexes on the disk."""
+        active = self.active
+        if active is not None:
             try:
-                head.save_indexes(self.directory.disk, self.path)
+                active.save_indexes(self.directory.disk, self.path)
             except OSError:
                 return False
-            head.describe()
-            self.head = None
+            active.describe()
+            self.active = None
         return True
 
     def abandon(self) -> None:
         """Let go of every file as it is. For a directory that failed, and for a broker that need not be careful."""
-        head = self.head
-        if head is not None:
-            head.describe()
-            self.head = None
+        active = self.active
+        if active is not None:
+            active.describe()
+            self.active = None
         for segment in self.segments:
             segment.release()
             self.directory.files.forget(segment)
@@ -405,17 +405,17 @@ class SegmentedLog:
 
     def roll(self) -> None:
         """End the newest segment and begin another; one that is empty goes on."""
-        head = self.open_head()
-        if head.size == 0:
+        active = self.open_active()
+        if active.size == 0:
             return
-        head.finish()
-        self.save_indexes_softly(head)
-        head.describe()
-        self.head = None
+        active.finish()
+        self.save_indexes_softly(active)
+        active.describe()
+        self.active = None
         try:
-            self.new_head()
+            self.new_active()
         except OSError as error:
-            self.head = head
+            self.active = active
             raise self.directory.failed(error, f"beginning a segment of {self.tp}") from error
         if self.producers is not None:
             producers = self.producers()
@@ -455,9 +455,9 @@ class SegmentedLog:
             return False
         return True
 
-    def save_indexes_softly(self, head: Head) -> None:
+    def save_indexes_softly(self, active: ActiveSegment) -> None:
         """A full disk is no reason to refuse: an index that lacks its end makes searching slower, not wrong."""
         try:
-            head.save_indexes(self.directory.disk, self.path)
+            active.save_indexes(self.directory.disk, self.path)
         except OSError as error:
             self.directory.failed(error, f"saving an index of {self.tp}")

@@ -380,7 +380,7 @@ def test_a_cold_head_is_looked_up_off_the_loop_too():
         put(log, batch_of(bytes([at]) * 1000))
     log.close()
     again = log_on(disk, settings)
-    again.open_head()
+    again.open_active()
     disk.evict(f"{log.path}/00000000000000000000.log")
 
     for end in (40, 20):

@@ -75,9 +75,9 @@ def test_a_log_cut_at_any_byte_recovers_to_the_last_whole_batch(stop):
         assert values_of(read_all(log)) == [v for at in range(whole) for v in (b"%d" % at, b"+" * at)]
         assert put(log, batch_of(b"next")) == whole * 2
         assert values_of(read_all(log))[-1] == b"next"
-        head = log.open_head()
-        assert head.offsets.is_sound()
-        assert head.times.is_sound()
+        active = log.open_active()
+        assert active.offsets.is_sound()
+        assert active.times.is_sound()
 
 
 def test_a_bit_flipped_anywhere_in_the_last_batches_recovers_to_the_one_before():

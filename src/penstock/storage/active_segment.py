@@ -29,8 +29,8 @@ HOT_TAIL_BYTES = 8 * 1024 * 1024
 ROLL_AT_ONCE = -(2**63)
 
 
-class Head:
-    """What the log needs at hand to append.
+class ActiveSegment:
+    """The segment that appends go to, and what the log needs at hand for them.
 
     Dropped when its file is closed to make room; made anew from the segment.
     """
