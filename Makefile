@@ -62,7 +62,7 @@ lint: $(DEV) ## formatting, lint, types, layers, generated files
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory check-generated
 
-format: $(DEV) ## format and mend what can be mended
+format: $(DEV) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -6,9 +6,9 @@ The same batches say which transactions were aborted, so the index of those is p
 from typing import NamedTuple
 
 from penstock.partition.producers import ProducerTable, seen_at_load
-from penstock.storage import producer_snapshot, txn_mending
+from penstock.storage import producer_snapshot, txn_rebuild
 from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
-from penstock.storage.txn_mending import Aborts
+from penstock.storage.txn_rebuild import Aborts
 from penstock.storage.view import LogView
 from penstock.storage.walk import BatchAt
 from penstock.wire.compression import UnsupportedCompression
@@ -22,7 +22,7 @@ class Replayed(NamedTuple):
     table: ProducerTable
     snapshot_at: int
     """The offset of the snapshot it started from; -1: none."""
-    mended: int
+    rebuilt: int
     """Files of the index of aborted transactions that did not agree with the log, and do now."""
 
 
@@ -97,16 +97,16 @@ def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_ma
         replay.table.load(entries, now_ms, idle_ms_max)
     replay.table.advance(high_watermark)
     replay.run(start)
-    mended = mend_aborted(view, start, replay)
+    rebuilt = rebuild_aborted(view, start, replay)
     replay.table.expire(now_ms, idle_ms_max)
-    return Replayed(replay.table, start if found is not None else -1, mended)
+    return Replayed(replay.table, start if found is not None else -1, rebuilt)
 
 
-def mend_aborted(view: LogView, start: int, replay: Replay) -> int:
+def rebuild_aborted(view: LogView, start: int, replay: Replay) -> int:
     """Files of the index that were not as the log says; one that cannot be read takes a look at the whole log."""
     try:
-        return txn_mending.mend(view, start, replay.aborts)
+        return txn_rebuild.rebuild(view, start, replay.aborts)
     except TxnIndexDamaged:
         whole = Replay(view, 0, 0)
         whole.run(view.log_start)
-        return txn_mending.mend(view, view.segments[0].base, whole.aborts)
+        return txn_rebuild.rebuild(view, view.segments[0].base, whole.aborts)

@@ -279,8 +279,8 @@ class Hosts:
             refusal = log.offline or log.take_offline(f"its producers cannot be read: {type(error).__name__}: {error}")
             self._log.exception("partition_offline", partition=str(log.tp), path=log.path)
             raise refusal from error
-        if found.mended:
-            self._log.info("aborted_transactions_mended", partition=str(log.tp), index_files=found.mended)
+        if found.rebuilt:
+            self._log.info("aborted_transactions_rebuilt", partition=str(log.tp), index_files=found.rebuilt)
         return found
 
     async def repair(self, tp: TopicPartition) -> bool | None:

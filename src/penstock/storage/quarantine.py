@@ -27,7 +27,7 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max:
     Offsets may be missing between them only where a batch is left out, or as far as `gap_max` allows: a base offset is
     outside the checksum, and one that rot has raised would leave out everything behind it.
 
-    A crash in between leaves either the damaged file or the mended one, and the quarantined copy in both cases.
+    A crash in between leaves either the damaged file or the repaired one, and the quarantined copy in both cases.
     """
     log = f"{directory}/{offset_name(base, LOG)}"
     keep(disk, log)

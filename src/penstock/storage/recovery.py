@@ -310,11 +310,11 @@ class Recovery:
         name = offset_name(scan.base, LOG) + QUARANTINED
         detail = f"{scan.bad}; {lost} bytes do not hold together; the file as it was found is kept as {name}"
         self._tell("segment_quarantined", scan.next_offset, detail, serious=True)
-        mended = SegmentScan(scan.base)
+        repaired = SegmentScan(scan.base)
         path = f"{self.path}/{offset_name(scan.base, LOG)}"
-        mended.run(self.disk.open_read(path), self.disk.stat(path).size, self.interval, verify=True)
-        assert mended.bad is None, f"{path}: {mended.bad} after mending"
-        return mended
+        repaired.run(self.disk.open_read(path), self.disk.stat(path).size, self.interval, verify=True)
+        assert repaired.bad is None, f"{path}: {repaired.bad} after repair"
+        return repaired
 
     def _keep_offsets(self, log_end: int) -> None:
         """Committed records are gone from the end of the log: go on behind them, so that no offset is used twice."""

@@ -1,6 +1,6 @@
-"""Reading finished segments through, now and then, so that damage is found while it can still be mended.
+"""Reading finished segments through, now and then, so that damage is found while it can still be repaired.
 
-The scrubber changes nothing: with one replica there is nothing to mend from, and a batch that a client refuses is
+The scrubber changes nothing: with one replica there is nothing to repair from, and a batch that a client refuses is
 better than one that is silently missing. It tells the operator which file, where, and what to do.
 """
 

@@ -40,7 +40,7 @@ _last_stable = attrgetter("last_stable")
 
 
 class TxnIndexDamaged(KafkaStorageError):
-    """Entries that cannot be; the index is to be made anew from the log (see `txn_mending`)."""
+    """Entries that cannot be; the index is to be made anew from the log (see `txn_rebuild`)."""
 
 
 def path_of(directory: str, base: int) -> str:

@@ -204,7 +204,7 @@ def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
     disk.faults.clear()
     again = Writers(disk=disk)
     assert_readers_see_what_the_log_says(again)
-    assert [fields["partition"] for fields in again.rig.notes.named("aborted_transactions_mended")] == ["orders-0"]
+    assert [fields["partition"] for fields in again.rig.notes.named("aborted_transactions_rebuilt")] == ["orders-0"]
 
 
 def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() -> None:
@@ -221,7 +221,7 @@ def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() ->
     writers.rig.stop(clean=False)
     again = Writers(disk=disk)
     assert_readers_see_what_the_log_says(again)
-    assert again.rig.notes.named("aborted_transactions_mended") == []
+    assert again.rig.notes.named("aborted_transactions_rebuilt") == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"\xff" * txn_index.ENTRY_BYTES], ids=["emptied", "torn", "rotten"])
@@ -248,7 +248,7 @@ def test_an_index_that_cannot_be_read_is_made_from_the_whole_log(damage: bytes) 
 
     assert_readers_see_what_the_log_says(again)
     assert {base: txn_index.read(disk, txn_index.path_of(FOLDER, base)) for base in right} == right
-    assert again.rig.notes.named("aborted_transactions_mended") == [{"partition": "orders-0", "index_files": 1}]
+    assert again.rig.notes.named("aborted_transactions_rebuilt") == [{"partition": "orders-0", "index_files": 1}]
 
 
 def test_a_transaction_whose_batch_is_cut_by_the_start_of_the_log_is_still_open_after_a_crash() -> None:

@@ -44,7 +44,7 @@ def test_every_finished_segment_is_read_in_a_round():
     assert {partition for partition, _ in seen} == {0, 2}
 
 
-def test_rot_is_told_once_with_its_place_until_it_is_mended():
+def test_rot_is_told_once_with_its_place_until_it_is_repaired():
     disk = MemDisk()
     clock = ManualClock()
     store = store_of(disk, clock)

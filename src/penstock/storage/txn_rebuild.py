@@ -1,4 +1,4 @@
-"""Making the index of aborted transactions agree with the log after a start.
+"""Rebuild of the index of aborted transactions from the log after a start.
 
 The index is a function of the log, as the producers' state is: whoever replays the one knows the other. What was
 written of it before the offset that the replay began at is believed; behind it, what a crash has left may lack its last
@@ -16,12 +16,12 @@ Aborts = dict[int, tuple[int, AbortedTxn | None]]
 """By the offset of each marker that aborts, in order: its producer, and the transaction if one was open."""
 
 
-def mend(view: LogView, start: int, aborts: Aborts) -> int:
-    """Put the files right from `start` on, given every abort of the log since; how many files were not.
+def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
+    """Rebuild the files from `start` on, given every abort of the log since; how many files were not.
 
     `TxnIndexDamaged` when something before `start` cannot be read: then the aborts of the whole log are needed.
     """
-    mended = 0
+    rebuilt = 0
     indexed = set(txn_index.bases(view.disk, view.path))
     markers = list(aborts)
     for at, segment in enumerate(view.segments):
@@ -40,8 +40,8 @@ def mend(view: LogView, start: int, aborts: Aborts) -> int:
         right = _right(found or [], start, following, met)
         if right != found and (right or segment.base in indexed):
             replace_file(view.disk, path, txn_index.encode(right), sync=True)
-            mended += 1
-    return mended
+            rebuilt += 1
+    return rebuilt
 
 
 def _right(found: list[AbortedTxn], start: int, following: int, met: Aborts) -> list[AbortedTxn]:
