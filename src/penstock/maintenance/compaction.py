@@ -5,7 +5,7 @@ from threading import Event
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
-from penstock.maintenance.throttle import OffLoop, Stopped, Unhurried
+from penstock.maintenance.throttle import OffLoop, StoppableThrottle, Stopped
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
@@ -120,7 +120,7 @@ class Compacting:
             self._clock.now_ms(),
             stable=host.state.last_stable,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
-            pace=Unhurried(config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping),
+            throttle=StoppableThrottle(config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping),
         )
         if work is None:
             return

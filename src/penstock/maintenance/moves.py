@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from threading import Event
 
 from penstock.config.broker import BrokerConfig
-from penstock.maintenance.throttle import Stopped, Unhurried
+from penstock.maintenance.throttle import StoppableThrottle, Stopped
 from penstock.model.clock import Chance, Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
@@ -105,8 +105,8 @@ class Moving:
         loop = asyncio.get_running_loop()
         while True:
             bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second
-            pace = Unhurried(max(bytes_per_second, 1), self._clock, self._stopping)
-            await loop.run_in_executor(self._threads, move.copy, pace)
+            throttle = StoppableThrottle(max(bytes_per_second, 1), self._clock, self._stopping)
+            await loop.run_in_executor(self._threads, move.copy, throttle)
             if host.gone is not None or not still_wanted():
                 return
             if try_switch(move):

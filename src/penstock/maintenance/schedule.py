@@ -14,7 +14,7 @@ from threading import Event
 from penstock.config.broker import BrokerConfig
 from penstock.config.key import LONG_MAX
 from penstock.maintenance.compaction import Compacting
-from penstock.maintenance.throttle import Result, Stopped, Unhurried
+from penstock.maintenance.throttle import Result, StoppableThrottle, Stopped
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
@@ -244,12 +244,12 @@ class Maintenance:
 
     async def scrub(self) -> None:
         """Read every finished segment once, slowly, and tell of damage."""
-        pace = Unhurried(self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping)
+        throttle = StoppableThrottle(self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping)
         seen: set[TopicPartition] = set()
         while (jobs := self.scrubber.next_jobs(self._store)) and jobs[0].tp not in seen:
             seen.add(jobs[0].tp)
             try:
-                await self._scrub_log(jobs, pace)
+                await self._scrub_log(jobs, throttle)
             except Stopped:
                 return
             except BrokerError as error:
@@ -257,7 +257,7 @@ class Maintenance:
             except Exception:
                 self._log.exception("scrub_failed", partition=str(jobs[0].tp))
 
-    async def _scrub_log(self, jobs: list[ScrubJob], pace: Unhurried) -> None:
+    async def _scrub_log(self, jobs: list[ScrubJob], throttle: StoppableThrottle) -> None:
         queue = deque(jobs)
         resumes = 0
         while queue:
@@ -266,7 +266,7 @@ class Maintenance:
             if log is None or log.directory.offline is not None:
                 return
             try:
-                found = await self._off_loop(partial(job.run, pace))
+                found = await self._off_loop(partial(job.run, throttle))
             except OSError as error:
                 raise log.directory.failed(error, f"scrubbing {job.tp}") from error
             if found is None and job.is_stale and resumes < SCRUB_RESUMES_MAX:

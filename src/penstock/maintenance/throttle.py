@@ -1,11 +1,11 @@
-"""Background work in threads, held to a pace and stopped when the broker stops."""
+"""Background work in threads, throttled and stopped when the broker stops."""
 
 from collections.abc import Awaitable, Callable
 from threading import Event
 from typing import Protocol, TypeVar
 
 from penstock.model.clock import Clock
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 
 BYTES_PER_SECOND_MAX = 1e15
 """Stands for no ceiling."""
@@ -24,8 +24,8 @@ class Stopped(Exception):
     """The broker stops: give up what you are doing."""
 
 
-class Unhurried(Pace):
-    """A pace whose sleep ends with the broker. Off the loop."""
+class StoppableThrottle(Throttle):
+    """A throttle whose sleep ends with the broker. Off the loop."""
 
     __slots__ = ("_stopping",)
 

@@ -28,7 +28,7 @@ from penstock.storage.segment import Segment
 from penstock.storage.segment_files import mark_deleted, mark_gaps
 from penstock.storage.segment_writer import SegmentWriter, discard_swap
 from penstock.storage.settings import LogSettings
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.view import LogChanged, LogView, SegmentView
@@ -86,7 +86,7 @@ class Compaction:
         now_ms: int,
         keys_max: int,
         producers: Iterable[ProducerSnapshot],
-        pace: Pace | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
         self.view = view
         self.settings = settings
@@ -98,7 +98,7 @@ class Compaction:
         self._keys = KeyMap(keys_max)
         self._producers = producers
         self._last_batches: dict[int, LastBatch] = {}
-        self._pace = pace
+        self._throttle = throttle
         self._mapped_to = dirty_from
         self._rewrites = view.rewrites
         """Of the log, with the swaps of this pass: any other change ends the pass."""
@@ -141,8 +141,8 @@ class Compaction:
         for batch in self.view.walk_from(offset, bodies=True):
             if batch.header.base_offset >= self.end:
                 return
-            if self._pace is not None:
-                self._pace.done(batch.header.size)
+            if self._throttle is not None:
+                self._throttle.done(batch.header.size)
             yield batch
 
     def _aborted(self) -> list[AbortedTxn]:
@@ -188,8 +188,8 @@ class Compaction:
                 # So far both files are the log's own. Were it renamed from here on, the writer could not finish.
                 self._check_unchanged()
                 for batch in walk(file, 0, segment.size, offset_min=segment.base, bodies=True):
-                    if self._pace is not None:
-                        self._pace.done(batch.header.size)
+                    if self._throttle is not None:
+                        self._throttle.done(batch.header.size)
                     self._clean_batch(batch, writer)
             cleaned = writer.finish(group[-1].modified_ms)
         except BaseException:
@@ -343,7 +343,7 @@ def readable(batch: BatchAt) -> Generator[None]:
         raise BadBatch(batch.position, batch.header.base_offset, f"its records cannot be read: {error}") from error
 
 
-def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None = None) -> Compaction | None:
+def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttle | None = None) -> Compaction | None:
     """A pass over a log, when it is worth one now. `stable` is the last stable offset: nothing beyond it is touched.
 
     The log is marked as being compacted until the pass is finished or abandoned.
@@ -382,7 +382,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, pace: Pace | None
         now_ms=now_ms,
         keys_max=keys_max,
         producers=producers,
-        pace=pace,
+        throttle=throttle,
     )
     log.cleaning = compaction
     return compaction

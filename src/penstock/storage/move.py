@@ -27,7 +27,7 @@ from penstock.storage.names import (
     partition_name,
 )
 from penstock.storage.quarantine import write_whole
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 from penstock.storage.trash import Trash
 
 SWITCH_BYTES_MAX = 1024 * 1024
@@ -64,13 +64,13 @@ class Move:
     def disk(self) -> Disk:
         return self.target.disk
 
-    def copy(self, pace: Pace | None = None) -> None:
+    def copy(self, throttle: Throttle | None = None) -> None:
         """Bring the copy up to what was wanted when this round began, and onto the disk."""
         self.disk.make_directory(self.future)
         have = dict(self.copied)
         for base, size in self.wanted:
             start = min(have.get(base, 0), size)
-            copy_range(self.disk, self._file(base, LOG), self._copy(base, LOG), start, size, pace)
+            copy_range(self.disk, self._file(base, LOG), self._copy(base, LOG), start, size, throttle)
             self.disk.open(self._copy(base, LOG)).sync()
         self.copied = self.wanted
         self.disk.sync_directory(self.future)
@@ -192,7 +192,7 @@ def abandon_move(move: Move, trash: Trash) -> None:
     trash.add(move.future, 0)
 
 
-def copy_range(disk: Disk, source: str, target: str, start: int, end: int, pace: Pace | None = None) -> None:
+def copy_range(disk: Disk, source: str, target: str, start: int, end: int, throttle: Throttle | None = None) -> None:
     """Append a range of one file to another."""
     reader, writer = disk.open_read(source), disk.open(target, create=True)
     if writer.size() != start:
@@ -203,5 +203,5 @@ def copy_range(disk: Disk, source: str, target: str, start: int, end: int, pace:
             raise KafkaStorageError(f"{source} ended at {start}, before {end}")
         write_whole(writer, memoryview(data))
         start += len(data)
-        if pace is not None:
-            pace.done(len(data))
+        if throttle is not None:
+            throttle.done(len(data))

@@ -12,7 +12,7 @@ from penstock.storage.log import Log
 from penstock.storage.names import LOG, offset_name
 from penstock.storage.recovery import Finding
 from penstock.storage.store import LogStore
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 from penstock.storage.view import LogChanged, LogView, SegmentView
 from penstock.storage.walk import BadBatch
 
@@ -30,14 +30,14 @@ class ScrubJob:
         """Whether the log has changed its files: a compaction finished, or the end was cut."""
         return self.view.rewrites_now() != self.view.rewrites
 
-    def run(self, pace: Pace) -> Finding | None:
+    def run(self, throttle: Throttle) -> Finding | None:
         """What is wrong with the segment; None when nothing is, when it is gone, or when the log has changed."""
         try:
             file = self.view.file(self.segment, LOG)
             if file is None:
                 return None
             for batch in self.view.walk(file, 0, self.segment, bodies=True):
-                pace.done(batch.header.size)
+                throttle.done(batch.header.size)
         except LogChanged:
             return None
         except BadBatch as bad:

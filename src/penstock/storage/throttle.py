@@ -1,4 +1,4 @@
-"""Background work that reads and writes no faster than it may."""
+"""Throttle of background reads and writes."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ BURST_S = 0.1
 """Work is let run this long before it is slowed down: sleeping for less costs more than it smooths."""
 
 
-class Pace:
+class Throttle:
     """Holds a worker to so many bytes in a second, by making it sleep. Off the loop."""
 
     __slots__ = ("_bytes", "_clock", "_per_second", "_sleep", "_start_s")

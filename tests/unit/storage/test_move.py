@@ -11,7 +11,7 @@ from penstock.storage import compaction
 from penstock.storage.move import abandon_move, begin_move, retire, try_switch
 from penstock.storage.retention import retain
 from penstock.storage.store import LogStore
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 from penstock.testing.mem_disk import MemDisk
 
 TP = TopicPartition("t", 0)
@@ -38,7 +38,7 @@ def test_a_copy_keeps_to_its_pace():
     move = begin_move(log, two, "aa")
     slept = []
 
-    move.copy(Pace(1000, ManualClock(), slept.append))
+    move.copy(Throttle(1000, ManualClock(), slept.append))
 
     assert sum(size for _, size in move.copied) == log.size_bytes
     assert slept[-1] == log.size_bytes / 1000

@@ -7,7 +7,7 @@ from penstock.observe.log import logger
 from penstock.storage.names import LOG
 from penstock.storage.scrubber import Scrubber
 from penstock.storage.store import LogStore
-from penstock.storage.throttle import Pace
+from penstock.storage.throttle import Throttle
 from penstock.testing.mem_disk import MemDisk
 
 
@@ -21,11 +21,11 @@ def store_of(disk: MemDisk, clock: ManualClock) -> LogStore:
     return store
 
 
-def slowly(clock: ManualClock) -> Pace:
+def slowly(clock: ManualClock) -> Throttle:
     def sleep(seconds: float) -> None:
         clock.ms += round(seconds * 1000)
 
-    return Pace(10_000, clock, sleep)
+    return Throttle(10_000, clock, sleep)
 
 
 def test_every_finished_segment_is_read_in_a_round():
@@ -81,23 +81,23 @@ def test_a_segment_that_was_dropped_meanwhile_is_passed_over():
 
 def test_work_is_held_to_its_rate():
     clock = ManualClock(0)
-    pace = slowly(clock)
+    throttle = slowly(clock)
 
     for _ in range(100):
-        pace.done(1000)
+        throttle.done(1000)
 
     assert 9_500 <= clock.ms <= 10_000
 
 
 def test_time_in_which_nothing_was_done_is_not_saved_up():
     clock = ManualClock(0)
-    pace = slowly(clock)
-    pace.done(1000)
+    throttle = slowly(clock)
+    throttle.done(1000)
     clock.ms += 60_000
-    pace.done(1000)
+    throttle.done(1000)
     before = clock.ms
 
     for _ in range(20):
-        pace.done(1000)
+        throttle.done(1000)
 
     assert clock.ms - before >= 1500
