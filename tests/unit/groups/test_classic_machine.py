@@ -168,8 +168,8 @@ class Groups(RuleBasedStateMachine):
         for member in data.draw(st.permutations(self.members(group)))[data.draw(st.integers(0, 1)) :]:
             found = classic_groups(self.rig.shard)[group]
             generation = found.generation - (data.draw(st.integers(0, 9)) == 0)
-            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.roster}
-            leads = member.member_id == found.roster.leader and found.state.value == "CompletingRebalance"
+            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.members}
+            leads = member.member_id == found.members.leader and found.state.value == "CompletingRebalance"
             if leads and generation == found.generation:
                 self.work[group, generation] = set(work.values())
             self.ask(
@@ -256,14 +256,14 @@ class Groups(RuleBasedStateMachine):
 
     def members(self, group: str) -> list[Member]:
         found = classic_groups(self.rig.shard).get(group)
-        return [*found.roster] if found else []
+        return [*found.members] if found else []
 
     @invariant()
     def every_request_is_answered_or_waits_once(self) -> None:
         waiting = [
             ticket
             for group in classic_groups(self.rig.shard).values()
-            for member in group.roster
+            for member in group.members
             for ticket in (member.join_ticket, member.sync_ticket)
             if ticket is not None
         ]
@@ -276,14 +276,14 @@ class Groups(RuleBasedStateMachine):
         due: set[Hashable] = set()
         for name, group in classic_groups(self.rig.shard).items():
             due |= {SessionEnd(name, member_id) for member_id in group._pending}
-            due |= {SessionEnd(name, member.member_id) for member in group.roster}
+            due |= {SessionEnd(name, member.member_id) for member in group.members}
             if group.state.value == "PreparingRebalance":
                 due.add(JoinDeadline(name))
                 assert JoinDeadline(name) in self.rig.timers, "a rebalance has an end"
             if group._unsynced:
                 due.add(SyncDeadline(name))
                 assert SyncDeadline(name) in self.rig.timers, "members have to ask for their work in time"
-            for member in group.roster:
+            for member in group.members:
                 watched = SessionEnd(name, member.member_id) in self.rig.timers
                 assert watched or (member.awaits and not member.is_new), "silence is noticed"
                 assert not watched or self.rig.timers[SessionEnd(name, member.member_id)] == member.timer_ms
@@ -308,7 +308,7 @@ class Groups(RuleBasedStateMachine):
     def a_stable_group_has_work_of_its_own_generation_only(self) -> None:
         for name, group in classic_groups(self.rig.shard).items():
             if group.state.value == "Stable":
-                for member in group.roster:
+                for member in group.members:
                     if member.assignment:
                         generation, _, _ = member.assignment.partition(b":")
                         assert int(generation) == group.generation, f"{name} works on what {generation!r} gave it"

@@ -54,7 +54,7 @@ def classic_rig(**settings: Any) -> Rig:
 def classic_id(rig: Rig) -> str:
     group = rig.shard._groups[GROUP]  # pyright: ignore[reportPrivateUsage]
     assert isinstance(group, ClassicGroup)
-    return next(iter(group.roster)).member_id
+    return next(iter(group.members)).member_id
 
 
 def work(reply: Any) -> dict[str, set[int]]:

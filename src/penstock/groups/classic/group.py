@@ -116,7 +116,7 @@ class ClassicGroup(Generations):
         if member.sync_ticket is not None:
             draft.answer(member.sync_ticket, RebalanceInProgress())
         member.sync_ticket = ticket
-        if member.member_id == self.roster.leader:
+        if member.member_id == self.members.leader:
             self._share_out(dict(command.assignments), draft)
 
     def heartbeat(self, command: Heartbeat, ticket: Ticket, draft: Draft) -> None:
@@ -188,14 +188,14 @@ class ClassicGroup(Generations):
 
     def loaded(self, draft: Draft) -> None:
         """Give every member a whole session from now. A group too large for new limits has to form anew."""
-        for member in self.roster:
+        for member in self.members:
             self._extend(member, member.session_timeout_ms, draft)
-        if len(self.roster) > self.config.group_max_size:
+        if len(self.members) > self.config.group_max_size:
             self._prepare_rebalance(draft)
 
     def adopted(self, draft: Draft, *, rebalance: bool) -> None:
         """The group was one with the consumer protocol until now, and its members' work may be out of date."""
-        for member in self.roster:
+        for member in self.members:
             self._extend(member, member.session_timeout_ms, draft)
         if rebalance and self.state is STABLE:
             self._prepare_rebalance(draft)
@@ -213,10 +213,10 @@ class ClassicGroup(Generations):
         """The group was retired, and then it could not be written that it was: it goes on."""
         for member_id, until_ms in self._pending.items():
             draft.wake_at(SessionEnd(self.name, member_id), until_ms)
-        for member in self.roster:
+        for member in self.members:
             member.timer_ms = NO_TIMER
             self._extend(member, member.session_timeout_ms, draft)
-        end_ms = draft.now_ms + self.roster.rebalance_timeout_ms
+        end_ms = draft.now_ms + self.members.rebalance_timeout_ms
         if self.state is PREPARING:
             draft.wake_at(JoinDeadline(self.name), end_ms)
         elif self._unsynced:
@@ -224,12 +224,12 @@ class ClassicGroup(Generations):
 
     def unloaded(self, error: Failure, draft: Draft) -> None:
         """Answer whoever waits: this group is coordinated elsewhere."""
-        for member in self.roster:
+        for member in self.members:
             self._release(member, member.member_id, error, draft)
 
     def retired(self, draft: Draft) -> None:
         """The group is to be forgotten, or to go on as one of another kind: its timers have nothing to ring for."""
-        for member_id in [*self._pending, *(member.member_id for member in self.roster)]:
+        for member_id in [*self._pending, *(member.member_id for member in self.members)]:
             draft.let_sleep(SessionEnd(self.name, member_id))
         draft.let_sleep(JoinDeadline(self.name))
         draft.let_sleep(SyncDeadline(self.name))
@@ -247,7 +247,7 @@ class ClassicGroup(Generations):
 
     @property
     def member_count(self) -> int:
-        return len(self.roster)
+        return len(self.members)
 
     def subscribed_to(self, topic: str) -> bool:
         """Whether the members read a topic; consumers that do not say count as if they read all."""
@@ -284,7 +284,7 @@ class ClassicGroup(Generations):
                     protocols=member.protocols,
                     assignment=member.assignment,
                 )
-                for member in self.roster
+                for member in self.members
             ),
         )
 
@@ -310,7 +310,7 @@ class ClassicGroup(Generations):
                     metadata=member.metadata(protocol) or b"",
                     assignment=member.assignment,
                 )
-                for member in self.roster
+                for member in self.members
             ),
         )
 
@@ -318,7 +318,7 @@ class ClassicGroup(Generations):
 
     def _member(self, member_id: str, group_instance_id: str | None, generation: int) -> Member:
         """The member of this generation that says it is this one."""
-        member = self.roster.checked(member_id, group_instance_id)
+        member = self.members.checked(member_id, group_instance_id)
         if generation != self.generation:
             raise IllegalGeneration
         return member
@@ -327,19 +327,19 @@ class ClassicGroup(Generations):
         """While a group forms those count that have joined: so the last to come are left out of one too large."""
         if self.state is EMPTY:
             return True
-        member = self.roster.get(member_id)
+        member = self.members.get(member_id)
         if self.state is PREPARING:
             waits = member is not None and member.join_ticket is not None
-            return waits or self.roster.waiting_to_join < self.config.group_max_size
-        return member is not None or len(self.roster) < self.config.group_max_size
+            return waits or self.members.waiting_to_join < self.config.group_max_size
+        return member is not None or len(self.members) < self.config.group_max_size
 
     def _accepts(self, protocol_type: str, protocols: Protocols) -> bool:
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
-        return protocol_type == self.protocol_type and self.roster.supports(protocols)
+        return protocol_type == self.protocol_type and self.members.supports(protocols)
 
     def _join_new(self, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
-        replaced = self.roster.static_id(command.group_instance_id)
+        replaced = self.members.static_id(command.group_instance_id)
         member_id = self._choose_member_id(
             command.client_id if command.group_instance_id is None else command.group_instance_id
         )
@@ -353,13 +353,13 @@ class ClassicGroup(Generations):
             self._add(command, member_id, ticket, draft)
 
     def _add(self, command: JoinGroup, member_id: str, ticket: Ticket, draft: Draft) -> None:
-        if not self.roster:
+        if not self.members:
             self.protocol_type = command.protocol_type
         member = joining(command, member_id)
         member.is_new = True
         member.join_ticket = ticket
         self._pending.pop(member_id, None)
-        self.roster.add(member)
+        self.members.add(member)
         self._joined_meanwhile = True
         self._extend(member, NEW_MEMBER_JOIN_TIMEOUT_MS, draft)
         self._rebalance(draft)
@@ -367,19 +367,19 @@ class ClassicGroup(Generations):
     def _rejoin(self, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
         """One who is in the group joins again. Where nothing changes, it is told of the generation there is."""
         try:
-            member = self.roster.checked(command.member_id, command.group_instance_id)
+            member = self.members.checked(command.member_id, command.group_instance_id)
         except BrokerError as error:
             draft.answer(ticket, JoinReply(member_id=command.member_id, error=type(error)))
             return
         assert self.state is not EMPTY, "an empty group has no members"
         protocols = offered(command.protocols)
-        leads = member.member_id == self.roster.leader
+        leads = member.member_id == self.members.leader
         # A leader may join again because of what its members do not show, such as partitions that were added.
         if self.state is PREPARING or member.protocols != protocols or (self.state is STABLE and leads):
             if member.join_ticket is not None:
                 draft.answer(member.join_ticket, JoinReply(member_id=member.member_id, error=RebalanceInProgress))
             member.join_ticket = ticket
-            self.roster.offer(member, protocols)
+            self.members.offer(member, protocols)
             member.session_timeout_ms = command.session_timeout_ms
             member.rebalance_timeout_ms = rebalance_timeout_ms(command)
             self._rebalance(draft)
@@ -391,20 +391,20 @@ class ClassicGroup(Generations):
 
         A stable group need not rebalance for it, as long as its way of sharing out the work stays the same.
         """
-        led_by = self.roster.leader
+        led_by = self.members.leader
         member = joining(command, member_id)
         old = self._swap(old_id, member, draft)
         self._release(old, old_id, FencedInstanceId, draft)
         member.client_id, member.client_host = old.client_id, old.client_host
         member.assignment, member.join_ticket = old.assignment, ticket
-        if self.state is not STABLE or self.roster.vote() != self.protocol:
+        if self.state is not STABLE or self.members.vote() != self.protocol:
             self._rebalance(draft)
             return
         member.join_ticket = None
         self._replaced = old, member_id
         draft.remember(self.saved())
         if command.version >= SKIP_ASSIGNMENT_VERSION_MIN:
-            leads = self.roster.leader == member_id
+            leads = self.members.leader == member_id
             draft.answer(ticket, self._generation_for(member, told=leads, skip_assignment=leads))
         else:
             # A leader that cannot be told to share out nothing is not told that it leads.
@@ -412,7 +412,7 @@ class ClassicGroup(Generations):
 
     def _swap(self, old_id: str, member: Member, draft: Draft) -> Member:
         """Put a static member in the place of another. It begins with a session as long as the other's."""
-        old = self.roster.replace(old_id, member)
+        old = self.members.replace(old_id, member)
         if old_id in self._unsynced:
             self._unsynced.remove(old_id)
             self._unsynced.add(member.member_id)
@@ -424,7 +424,7 @@ class ClassicGroup(Generations):
     def _leave_one(self, leaving: LeavingMember, draft: Draft) -> LeftMember:
         error: Failure | None = None
         if leaving.member_id == NO_MEMBER_ID:
-            member_id = self.roster.static_id(leaving.group_instance_id)
+            member_id = self.members.static_id(leaving.group_instance_id)
             if member_id is None:
                 error = UnknownMemberId
             else:
@@ -432,7 +432,7 @@ class ClassicGroup(Generations):
         else:
             try:
                 if leaving.member_id not in self._pending:
-                    self.roster.checked(leaving.member_id, leaving.group_instance_id)
+                    self.members.checked(leaving.member_id, leaving.group_instance_id)
                 self._remove(leaving.member_id, draft)
             except BrokerError as refusal:
                 error = type(refusal)

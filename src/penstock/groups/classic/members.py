@@ -112,7 +112,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), None)
 
 
-class Roster:
+class Members:
     """The members of one group, in the order they came."""
 
     __slots__ = ("_members", "_static", "_supporters", "leader")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.config.broker import BrokerConfig
-from penstock.groups.classic.members import NO_ASSIGNMENT, NO_TIMER, Member, Roster
+from penstock.groups.classic.members import NO_ASSIGNMENT, NO_TIMER, Member, Members
 from penstock.groups.commands import NO_MEMBER_ID, Failure, JoinReply, SyncReply
 from penstock.groups.draft import Draft
 from penstock.groups.events import ClassicGroupSaved
@@ -62,10 +62,10 @@ class Generations:
         "_unsynced",
         "config",
         "generation",
+        "members",
         "name",
         "protocol",
         "protocol_type",
-        "roster",
         "state",
         "state_ms",
         "subscribed",
@@ -79,7 +79,7 @@ class Generations:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.roster = Roster()
+        self.members = Members()
         self.subscribed: frozenset[str] | None = None
         """Topics that the members of this generation read; None where they do not say so in the way consumers do."""
         self._pending: dict[str, int] = {}
@@ -105,16 +105,16 @@ class Generations:
             assert not saved.members, "what a group came to is not written while it forms"
             return
         self._replaced = None
-        known = self.roster
+        known = self.members
         leader = saved.leader if any(saved.leader == member.member_id for member in saved.members) else None
-        self.roster = Roster(leader=leader)
+        self.members = Members(leader=leader)
         for saved_member in saved.members:
             member = known.get(saved_member.member_id)
             if member is None:
                 member = Member.restored(saved_member, saved.protocol)
             else:
                 member.recall(saved_member, saved.protocol)
-            self.roster.add(member)
+            self.members.add(member)
         self.generation = saved.generation
         self.protocol_type = saved.protocol_type or None
         self.protocol = saved.protocol
@@ -124,20 +124,20 @@ class Generations:
 
     def saved(self) -> ClassicGroupSaved:
         """What is to be remembered of the group as it is."""
-        return self._snapshot({member.member_id: member.assignment for member in self.roster}, self.state_ms)
+        return self._snapshot({member.member_id: member.assignment for member in self.members}, self.state_ms)
 
     def _snapshot(self, assignments: Mapping[str, bytes], state_ms: int) -> ClassicGroupSaved:
-        assert self.protocol is not None or not self.roster, "members have work by a protocol"
+        assert self.protocol is not None or not self.members, "members have work by a protocol"
         return ClassicGroupSaved(
             group=self.name,
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
-            leader=self.roster.leader,
+            leader=self.members.leader,
             state_ms=state_ms,
             members=tuple(
                 member.saved(self.protocol or "", assignments.get(member.member_id, NO_ASSIGNMENT))
-                for member in self.roster
+                for member in self.members
             ),
         )
 
@@ -146,7 +146,7 @@ class Generations:
         if not self.of_consumers:
             return
         topics: set[str] = set()
-        for member in self.roster:
+        for member in self.members:
             wanted = subscribed_topics(member.metadata(self.protocol) or b"")
             if wanted is None:
                 return
@@ -173,15 +173,15 @@ class Generations:
         if self._initial:
             delay_ms = self.config.group_initial_rebalance_delay_ms
             self._joined_meanwhile = False
-            self._initial_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
+            self._initial_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
         elif self._all_joined:
             self._complete_join(draft)
         else:
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.roster.rebalance_timeout_ms)
+            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def _take_back_work(self, draft: Draft) -> None:
-        for member in self.roster:
+        for member in self.members:
             member.assignment = NO_ASSIGNMENT
             if member.sync_ticket is not None:
                 draft.answer(member.sync_ticket, RebalanceInProgress())
@@ -190,7 +190,7 @@ class Generations:
 
     @property
     def _all_joined(self) -> bool:
-        return not self._pending and self.roster.waiting_to_join == len(self.roster)
+        return not self._pending and self.members.waiting_to_join == len(self.members)
 
     def _complete_join_when_due(self, draft: Draft) -> None:
         if not self._initial and self._all_joined:
@@ -214,30 +214,30 @@ class Generations:
         Where only static members are left and none has joined there is nobody to lead: it has to wait.
         """
         draft.let_sleep(JoinDeadline(self.name))
-        for member in [*self.roster]:
+        for member in [*self.members]:
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member.member_id, draft)
-        if not self.roster.elect_joined() and self.roster:
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.roster.rebalance_timeout_ms)
+        if not self.members.elect_joined() and self.members:
+            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
             return
         self._initial = False
         self.generation += 1
-        self.protocol = self.roster.vote() if self.roster else None
+        self.protocol = self.members.vote() if self.members else None
         self._read_subscriptions()
-        if not self.roster:
+        if not self.members:
             self._enter(EMPTY, draft)
             draft.remember(self.saved())
             return
         self._enter(COMPLETING, draft)
-        for member in self.roster:
+        for member in self.members:
             if member.join_ticket is not None:
-                told = member.member_id == self.roster.leader
+                told = member.member_id == self.members.leader
                 draft.answer(member.join_ticket, self._generation_for(member, told=told))
                 member.join_ticket = None
             member.is_new = False
             self._extend(member, member.session_timeout_ms, draft)
-        self._unsynced = {member.member_id for member in self.roster}
-        draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.roster.rebalance_timeout_ms)
+        self._unsynced = {member.member_id for member in self.members}
+        draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def _generation_for(
         self, member: Member, *, told: bool, skip_assignment: bool = False, leader: str | None = None
@@ -248,9 +248,9 @@ class Generations:
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
-            leader=leader or self.roster.leader,
+            leader=leader or self.members.leader,
             skip_assignment=skip_assignment,
-            members=self.roster.joined(self.protocol) if told else (),
+            members=self.members.joined(self.protocol) if told else (),
         )
 
     # Sharing out the work
@@ -267,7 +267,7 @@ class Generations:
 
         The group is stable when that is applied, not before: it may not get written.
         """
-        for member in self.roster:
+        for member in self.members:
             if member.sync_ticket is not None:
                 draft.answer(member.sync_ticket, self._work(assignments.get(member.member_id, NO_ASSIGNMENT)))
                 member.sync_ticket = None
@@ -288,7 +288,7 @@ class Generations:
 
     def _session_ended(self, member_id: str, draft: Draft) -> None:
         """A member or a reserved id is given up, unless a heartbeat came or an answer is owed to the member."""
-        member = self.roster.get(member_id)
+        member = self.members.get(member_id)
         if member is not None:
             member.timer_ms = NO_TIMER
             if draft.now_ms < member.deadline_ms:
@@ -310,7 +310,7 @@ class Generations:
         self._pending.pop(member_id, None)
         self._unsynced.discard(member_id)
         draft.let_sleep(SessionEnd(self.name, member_id))
-        member = self.roster.remove(member_id)
+        member = self.members.remove(member_id)
         if member is not None:
             self._release(member, NO_MEMBER_ID, UnknownMemberId, draft)
 
