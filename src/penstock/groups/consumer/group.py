@@ -170,7 +170,7 @@ class ConsumerGroup(ClassicMembers):
         member = self.state.members.get(key.member_id)
         match key.alarm:
             case Alarm.ASSIGN:
-                self._retarget(draft)
+                self._compute_target_assignment(draft)
             case Alarm.PATTERNS:
                 self._match_patterns(self.state.pattern_readers, draft)
             case Alarm.REBALANCE:
@@ -200,7 +200,7 @@ class ConsumerGroup(ClassicMembers):
             draft.wake_at(self._timer(Alarm.ASSIGN), retry_ms)
             return
         if not state.assignment.epoch < done.epoch <= state.epoch.epoch:
-            self._retarget(draft)
+            self._compute_target_assignment(draft)
             return
         changed: dict[str, Partitions] = {}
         for member_id, partitions in done.changed.items():

@@ -302,7 +302,7 @@ class Membership:
             return last
         return epoch, done.changed.get(after.member_id, last[1])
 
-    def _retarget(self, draft: Draft) -> None:
+    def _compute_target_assignment(self, draft: Draft) -> None:
         """Compute the group's target where it is out of date."""
         state = self.state
         if not state.members or state.assignment.epoch >= state.epoch.epoch:
