@@ -140,7 +140,7 @@ def joined(wire: Wire, group: str, member_id: str = "") -> Any:
     )
 
 
-def beaten(wire: Wire, group: str, member_id: str, generation: int) -> int:
+def heartbeat_error(wire: Wire, group: str, member_id: str, generation: int) -> int:
     answer = wire.ask(HeartbeatRequest(version=2, group_id=group, generation_id=generation, member_id=member_id))
     return int(answer.error_code)
 
@@ -157,14 +157,14 @@ def test_a_member_joins_syncs_beats_commits_and_leaves(wire: Wire, topic: str, g
     )
 
     assert (synced.error_code, synced.assignment) == (NONE, b"gets")
-    assert beaten(wire, group, member.member_id, 1) == NONE
-    assert beaten(wire, group, member.member_id, 0) == ILLEGAL_GENERATION
+    assert heartbeat_error(wire, group, member.member_id, 1) == NONE
+    assert heartbeat_error(wire, group, member.member_id, 0) == ILLEGAL_GENERATION
     identity = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
     assert commit(wire, group, topic, 7, **identity) == NONE
     assert commit(wire, group, topic, 8, **(identity | {"member_id": "stranger"})) == UNKNOWN_MEMBER_ID
     left = wire.ask(LeaveGroupRequest(version=2, group_id=group, member_id=member.member_id))
     assert left.error_code == NONE
-    assert beaten(wire, group, member.member_id, 1) == UNKNOWN_MEMBER_ID
+    assert heartbeat_error(wire, group, member.member_id, 1) == UNKNOWN_MEMBER_ID
     assert committed(wire, group, topic) == 7
 
 

@@ -63,9 +63,9 @@ class ConsumerGroups:
         try:
             if not self._spoken():
                 raise UnsupportedVersion()
-            return ask(self._coordinators.of(request.group_id), command, beaten)
+            return ask(self._coordinators.of(request.group_id), command, heartbeat_response)
         except BrokerError as error:
-            return beaten(error)
+            return heartbeat_response(error)
 
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
@@ -93,7 +93,7 @@ class ConsumerGroups:
         )
 
 
-def beaten(reply: Reply | BrokerError) -> beat_api.Response:
+def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
     if isinstance(reply, BrokerError):
         return beat_api.Response(error_code=reply.code, error_message=str(reply) or None)
     assert isinstance(reply, ConsumerHeartbeatReply), f"an answer to a heartbeat: {reply!r}"

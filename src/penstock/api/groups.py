@@ -130,14 +130,14 @@ class Groups:
 
     def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Any:
         if not request.group_id:
-            return beaten(InvalidGroupId())
+            return heartbeat_response(InvalidGroupId())
         command = Heartbeat(
             group=request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             generation=request.generation_id,
         )
-        return self._ask(request.group_id, command, beaten)
+        return self._ask(request.group_id, command, heartbeat_response)
 
     def leave_group(self, context: RequestContext, request: leave_api.Request) -> Any:
         version = context.api_version
@@ -300,7 +300,7 @@ def synced(reply: Reply | BrokerError) -> sync_api.Response:
     )
 
 
-def beaten(reply: Reply | BrokerError) -> beat_api.Response:
+def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
     # While a coordinator loads, its members' sessions do not run: telling them so would only make them join again.
     if isinstance(reply, BrokerError) and not isinstance(reply, CoordinatorLoadInProgress):
         return beat_api.Response(error_code=reply.code)
