@@ -164,7 +164,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS))
     def members_sync(self, data: st.DataObject, group: str) -> None:
-        """Some, in any order; leaders that are among them share out work that says whose it is."""
+        """Some, in any order; leaders that are among them assign work that says whose it is."""
         for member in data.draw(st.permutations(self.members(group)))[data.draw(st.integers(0, 1)) :]:
             found = classic_groups(self.rig.shard)[group]
             generation = found.generation - (data.draw(st.integers(0, 9)) == 0)

@@ -1,4 +1,4 @@
-"""A classic group: its members share out the work themselves, and the coordinator only keeps them together.
+"""A classic group: its members assign partitions themselves, and the coordinator only keeps them together.
 
 Members join; when all have, or time is up, a generation begins. Its leader is told who is in it and says what each is
 to do; the others wait to be told, and nobody is before it is written. This is what can be asked of such a group; what
@@ -117,7 +117,7 @@ class ClassicGroup(Generations):
             draft.answer(member.sync_ticket, RebalanceInProgress())
         member.sync_ticket = ticket
         if member.member_id == self.members.leader:
-            self._share_out(dict(command.assignments), draft)
+            self._assign(dict(command.assignments), draft)
 
     def heartbeat(self, command: Heartbeat, ticket: Ticket, draft: Draft) -> None:
         """A member is alive; where a rebalance is under way it is told to join it."""
@@ -389,7 +389,7 @@ class ClassicGroup(Generations):
     def _replace(self, command: JoinGroup, old_id: str, member_id: str, ticket: Ticket, draft: Draft) -> None:
         """A static member came back under a new id: it gets the work of the old one, which is fenced.
 
-        A stable group need not rebalance for it, as long as its way of sharing out the work stays the same.
+        A stable group need not rebalance for it, as long as its assignment protocol stays the same.
         """
         led_by = self.members.leader
         member = joining(command, member_id)
@@ -407,7 +407,7 @@ class ClassicGroup(Generations):
             leads = self.members.leader == member_id
             draft.answer(ticket, self._generation_for(member, told=leads, skip_assignment=leads))
         else:
-            # A leader that cannot be told to share out nothing is not told that it leads.
+            # A leader that cannot be told to skip the assignment is not told that it leads.
             draft.answer(ticket, self._generation_for(member, told=False, leader=led_by))
 
     def _swap(self, old_id: str, member: Member, draft: Draft) -> Member:

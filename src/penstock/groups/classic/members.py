@@ -8,7 +8,7 @@ from penstock.groups.events import ClassicMemberSaved
 from penstock.model.generated_errors import FencedInstanceId, UnknownMemberId
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Ways of sharing out the work that a member offers, the preferred one first, each with what it says of itself."""
+"""Assignment protocols that a member offers, the preferred one first, each with what it says of itself."""
 
 NO_TIMER = 0
 NO_ASSIGNMENT = b""

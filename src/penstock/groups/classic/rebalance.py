@@ -1,4 +1,4 @@
-"""How a classic group forms: its members are called together, a generation begins, its leader shares out the work.
+"""How a classic group forms: its members are called together, a generation begins, its leader assigns partitions.
 
 Who is in the group while it forms is known only here; what it came to is an event.
 """
@@ -253,7 +253,7 @@ class Generations:
             members=self.members.joined(self.protocol) if told else (),
         )
 
-    # Sharing out the work
+    # Assignment
 
     def _synced(self, member: Member, draft: Draft) -> None:
         """A member has asked for its work."""
@@ -262,7 +262,7 @@ class Generations:
             if not self._unsynced:
                 draft.let_sleep(SyncDeadline(self.name))
 
-    def _share_out(self, assignments: Mapping[str, bytes], draft: Draft) -> None:
+    def _assign(self, assignments: Mapping[str, bytes], draft: Draft) -> None:
         """The leader has spoken: its word is to be remembered, and whoever waits is answered with it.
 
         The group is stable when that is applied, not before: it may not get written.
