@@ -16,7 +16,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
 from penstock.groups.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
-from penstock.groups.offset_store import OffsetBook
+from penstock.groups.offset_store import OffsetStore
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupSubscribedToTopic,
@@ -115,7 +115,7 @@ def check_txn_commit(
 
 
 def delete_offsets(
-    command: DeleteOffsets, subscribed_to: Callable[[str], bool], book: OffsetBook, ticket: Ticket
+    command: DeleteOffsets, subscribed_to: Callable[[str], bool], store: OffsetStore, ticket: Ticket
 ) -> Step:
     """Forget offsets in topics that nobody in the group reads; one that was never committed is as good as forgotten."""
     events: dict[OffsetForgotten, None] = {}
@@ -123,6 +123,6 @@ def delete_offsets(
     for index, (topic, partition) in enumerate(command.partitions):
         if subscribed_to(topic):
             failures[index] = GroupSubscribedToTopic
-        elif book.has(command.group, topic, partition):
+        elif store.has(command.group, topic, partition):
             events[OffsetForgotten(command.group, topic, partition)] = None
     return Step(events=tuple(events), answers=(Answer(ticket, DeleteOffsetsReply(failures)),))

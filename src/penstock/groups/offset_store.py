@@ -33,7 +33,7 @@ PARTITION_NUMBERS = tuple(range(4096))
 Partitions = dict[int, bytes]
 
 
-class OffsetBook:
+class OffsetStore:
     """The offsets of every group of a shard."""
 
     __slots__ = ("_groups", "_staged", "_topic_names", "_unsettled", "count")

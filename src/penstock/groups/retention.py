@@ -10,7 +10,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.draft import Draft
 from penstock.groups.events import ClassicGroupForgotten
-from penstock.groups.offset_store import SINCE_COMMIT, OffsetBook
+from penstock.groups.offset_store import SINCE_COMMIT, OffsetStore
 
 OFFSETS_PER_SLICE_MAX = 5_000
 """A slice ends with the topic that reaches this many, or this many groups without offsets."""
@@ -27,11 +27,11 @@ class RetentionCheck:
 class RetentionSweep:
     """One way through all offsets of a shard, and where it is."""
 
-    __slots__ = ("_book", "_groups", "_left")
+    __slots__ = ("_groups", "_left", "_offset_store")
 
-    def __init__(self, groups: Groups, book: OffsetBook) -> None:
+    def __init__(self, groups: Groups, store: OffsetStore) -> None:
         self._groups = groups
-        self._book = book
+        self._offset_store = store
         self._left: Iterator[tuple[str, str | None]] | None = None
 
     def look(self, retention_ms: int, interval_ms: int, draft: Draft) -> None:
@@ -41,13 +41,13 @@ class RetentionSweep:
         looked_at = dropped = 0
         for group, topic in self._left:
             if topic is None:
-                # What this slice drops is still in the book: it is applied when it is written.
-                if self._book.count_of(group) == dropped:
+                # What this slice drops is still in the store: it is applied when it is written.
+                if self._offset_store.count_of(group) == dropped:
                     self._forget(group, draft)
                 looked_at += 1
                 dropped = 0
             else:
-                looked_at += self._book.count_of(group, topic)
+                looked_at += self._offset_store.count_of(group, topic)
                 dropped += self._drop_expired(group, topic, retention_ms, draft)
             if looked_at >= OFFSETS_PER_SLICE_MAX:
                 draft.wake_at(RetentionCheck(), draft.now_ms)
@@ -58,7 +58,7 @@ class RetentionSweep:
     def _places(self) -> Iterator[tuple[str, str | None]]:
         """Each topic of each group, and then the group itself."""
         for group in tuple(self._groups):
-            for topic in self._book.topics_of(group):
+            for topic in self._offset_store.topics_of(group):
                 yield group, topic
             yield group, None
 
@@ -69,7 +69,7 @@ class RetentionSweep:
         from_ms = group.offsets_expire_from() if isinstance(group, ClassicGroup) else SINCE_COMMIT
         if from_ms is None or (group is not None and group.subscribed_to(topic)):
             return 0
-        expired = self._book.expired(name, topic, from_ms, retention_ms, draft.now_ms)
+        expired = self._offset_store.expired(name, topic, from_ms, retention_ms, draft.now_ms)
         for event in expired:
             draft.remember(event)
         return len(expired)

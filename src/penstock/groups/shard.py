@@ -47,7 +47,7 @@ from penstock.groups.events import (
     OffsetStaged,
     TxnOffsetsDecided,
 )
-from penstock.groups.offset_store import OffsetBook
+from penstock.groups.offset_store import OffsetStore
 from penstock.groups.retention import RetentionCheck, RetentionSweep
 from penstock.groups.topics import TopicsView
 from penstock.model.errors import BrokerError
@@ -92,8 +92,8 @@ class GroupShard:
         self._choose_member_id = choose_member_id
         self._groups: dict[str, ClassicGroup | ConsumerGroup | None] = {}
         """None is a group that never had members: it is nothing but its offsets, and there may be a great many."""
-        self._book = OffsetBook()
-        self._sweep = RetentionSweep(self._groups, self._book)
+        self._offset_store = OffsetStore()
+        self._sweep = RetentionSweep(self._groups, self._offset_store)
 
     # Decisions
 
@@ -192,7 +192,7 @@ class GroupShard:
         names = tuple(names)
         draft = Draft(now_ms)
         for name in names:
-            for event in self._book.of_gone_topic(name, self._topics.topic_id(name)):
+            for event in self._offset_store.of_gone_topic(name, self._topics.topic_id(name)):
                 draft.remember(event)
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
@@ -214,14 +214,14 @@ class GroupShard:
             case OffsetCommitted():
                 if event.group not in self._groups:
                     self._groups[event.group] = None
-                self._book.committed(event)
+                self._offset_store.committed(event)
             case OffsetForgotten():
-                self._book.forgotten(event)
+                self._offset_store.forgotten(event)
             case OffsetStaged(offset=OffsetCommitted(group=name)):
                 self._groups.setdefault(name, None)
-                self._book.staged(event)
+                self._offset_store.staged(event)
             case TxnOffsetsDecided():
-                self._book.decided(event)
+                self._offset_store.decided(event)
             case ClassicGroupSaved():
                 group = self._groups.get(event.group)
                 if not isinstance(group, ClassicGroup):
@@ -261,20 +261,20 @@ class GroupShard:
         found = self._groups.get(group)
         if isinstance(found, ConsumerGroup):
             found.validate_fetch(member_id, member_epoch)
-        return self._book.all_of(group) if partitions is None else self._book.some_of(group, partitions)
+        return self._offset_store.all_of(group) if partitions is None else self._offset_store.some_of(group, partitions)
 
     def unsettled(self, group: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may change what a group has committed for a partition."""
-        return self._book.unsettled(group, topic, partition)
+        return self._offset_store.unsettled(group, topic, partition)
 
     def committed(self) -> Iterator[tuple[str, CommittedOffset]]:
         """Every committed offset with its group, for lag."""
-        return self._book.everything()
+        return self._offset_store.everything()
 
     @property
     def offset_count(self) -> int:
         """How many offsets are committed."""
-        return self._book.count
+        return self._offset_store.count
 
     def group_names(self) -> list[str]:
         return list(self._groups)
@@ -431,7 +431,7 @@ class GroupShard:
                 group.check_offset_delete()
         except BrokerError as error:
             return failed(ticket, error)
-        return delete_offsets(command, group.subscribed_to, self._book, ticket)
+        return delete_offsets(command, group.subscribed_to, self._offset_store, ticket)
 
     def _delete_groups(self, command: DeleteGroups, ticket: Ticket, now_ms: int) -> Step:
         draft = Draft(now_ms)
@@ -449,7 +449,7 @@ class GroupShard:
             except BrokerError as error:
                 failures[name] = error
             else:
-                draft.add(Step(events=(*self._book.tombstones_of(name), *tombstones)))
+                draft.add(Step(events=(*self._offset_store.tombstones_of(name), *tombstones)))
         draft.answer(ticket, DeleteGroupsReply(failures))
         return draft.step()
 

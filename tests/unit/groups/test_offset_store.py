@@ -16,7 +16,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.commits import metadata_fits
 from penstock.groups.events import ClassicGroupForgotten, ClassicGroupSaved, OffsetCommitted, OffsetForgotten
-from penstock.groups.offset_store import OffsetBook
+from penstock.groups.offset_store import OffsetStore
 from penstock.groups.retention import OFFSETS_PER_SLICE_MAX, RetentionCheck
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -161,15 +161,15 @@ def test_the_group_without_a_name_has_offsets_like_any_other() -> None:
 def test_what_is_committed_is_what_is_fetched(
     offset: int, leader_epoch: int, metadata: str, partition: int, topic_id: bytes
 ) -> None:
-    book = OffsetBook()
-    book.committed(
+    store = OffsetStore()
+    store.committed(
         OffsetCommitted("g", "t", partition, offset, leader_epoch, metadata, START_MS, topic_id=TopicId(topic_id))
     )
 
-    assert book.all_of("g") == [
+    assert store.all_of("g") == [
         CommittedOffset("t", partition, offset, leader_epoch, metadata, START_MS, TopicId(topic_id))
     ]
-    assert book.count == 1
+    assert store.count == 1
 
 
 def test_only_asked_for_partitions_are_fetched_and_only_those_that_have_an_offset() -> None:
@@ -456,7 +456,7 @@ def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
     assert offsets(rig) == {("t", 1): 2, ("t", 2): 3}
 
 
-# The book against a plain dictionary
+# The store against a plain dictionary
 
 
 @given(
@@ -473,17 +473,17 @@ def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
 def test_the_book_remembers_as_a_dictionary_would(
     changes: list[tuple[bool, str, str, int, int]],
 ) -> None:
-    book, plain = OffsetBook(), dict[tuple[str, str, int], int]()
+    store, plain = OffsetStore(), dict[tuple[str, str, int], int]()
     for commits, group, topic, partition, offset in changes:
         if commits:
-            book.committed(OffsetCommitted(group, topic, partition, offset, -1, "", 0))
+            store.committed(OffsetCommitted(group, topic, partition, offset, -1, "", 0))
             plain[group, topic, partition] = offset
         else:
-            book.forgotten(OffsetForgotten(group, topic, partition))
+            store.forgotten(OffsetForgotten(group, topic, partition))
             plain.pop((group, topic, partition), None)
 
-    assert {(group, found.topic, found.partition): found.offset for group, found in book.everything()} == plain
-    assert book.count == len(plain)
+    assert {(group, found.topic, found.partition): found.offset for group, found in store.everything()} == plain
+    assert store.count == len(plain)
     for group in "gh":
-        assert book.count_of(group) == sum(key[0] == group for key in plain)
-        assert len(book.tombstones_of(group)) == book.count_of(group)
+        assert store.count_of(group) == sum(key[0] == group for key in plain)
+        assert len(store.tombstones_of(group)) == store.count_of(group)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.groups.events import OffsetCommitted, OffsetForgotten, OffsetStaged, TxnOffsetsDecided
-from penstock.groups.offset_store import SINCE_COMMIT, OffsetBook
+from penstock.groups.offset_store import SINCE_COMMIT, OffsetStore
 
 
 def committed(offset: int, partition: int = 0, group: str = "g", topic: str = "t") -> OffsetCommitted:
@@ -16,77 +16,77 @@ def staged(producer_id: int, offset: int, partition: int = 0) -> OffsetStaged:
     return OffsetStaged(producer_id, 0, committed(offset, partition))
 
 
-def offsets(book: OffsetBook, group: str = "g") -> dict[int, int]:
-    return {found.partition: found.offset for found in book.all_of(group)}
+def offsets(store: OffsetStore, group: str = "g") -> dict[int, int]:
+    return {found.partition: found.offset for found in store.all_of(group)}
 
 
 def test_a_staged_offset_shows_when_its_transaction_is_committed() -> None:
-    book = OffsetBook()
-    book.committed(committed(3))
-    book.staged(staged(1, 5))
-    assert offsets(book) == {0: 3}
-    assert book.unsettled("g", "t", 0)
+    store = OffsetStore()
+    store.committed(committed(3))
+    store.staged(staged(1, 5))
+    assert offsets(store) == {0: 3}
+    assert store.unsettled("g", "t", 0)
 
-    book.decided(TxnOffsetsDecided(1, True))
+    store.decided(TxnOffsetsDecided(1, True))
 
-    assert offsets(book) == {0: 5}
-    assert not book.unsettled("g", "t", 0)
+    assert offsets(store) == {0: 5}
+    assert not store.unsettled("g", "t", 0)
 
 
 def test_a_staged_offset_is_gone_when_its_transaction_is_aborted() -> None:
-    book = OffsetBook()
-    book.staged(staged(1, 5))
+    store = OffsetStore()
+    store.staged(staged(1, 5))
 
-    book.decided(TxnOffsetsDecided(1, False))
+    store.decided(TxnOffsetsDecided(1, False))
 
-    assert offsets(book) == {}
-    assert not book.unsettled("g", "t", 0)
+    assert offsets(store) == {}
+    assert not store.unsettled("g", "t", 0)
 
 
 def test_a_commit_that_came_later_is_not_undone_by_a_transaction_that_ends_after_it() -> None:
-    book = OffsetBook()
-    book.staged(staged(1, 5))
-    book.committed(committed(9))
-    assert book.unsettled("g", "t", 0), "as Kafka has it, although nothing will come of it"
+    store = OffsetStore()
+    store.staged(staged(1, 5))
+    store.committed(committed(9))
+    assert store.unsettled("g", "t", 0), "as Kafka has it, although nothing will come of it"
 
-    book.decided(TxnOffsetsDecided(1, True))
+    store.decided(TxnOffsetsDecided(1, True))
 
-    assert offsets(book) == {0: 9}
+    assert offsets(store) == {0: 9}
 
 
 def test_of_two_transactions_the_one_that_committed_its_offset_last_counts() -> None:
-    book = OffsetBook()
-    book.staged(staged(1, 5))
-    book.staged(staged(2, 7))
+    store = OffsetStore()
+    store.staged(staged(1, 5))
+    store.staged(staged(2, 7))
 
-    book.decided(TxnOffsetsDecided(2, True))
-    book.decided(TxnOffsetsDecided(1, True))
+    store.decided(TxnOffsetsDecided(2, True))
+    store.decided(TxnOffsetsDecided(1, True))
 
-    assert offsets(book) == {0: 7}
+    assert offsets(store) == {0: 7}
 
 
 def test_a_tombstone_takes_what_is_staged_along() -> None:
-    book = OffsetBook()
-    book.staged(staged(1, 5))
-    assert book.tombstones_of("g") == [OffsetForgotten("g", "t", 0)]
-    assert book.of_gone_topic("t", None) == [OffsetForgotten("g", "t", 0)]
+    store = OffsetStore()
+    store.staged(staged(1, 5))
+    assert store.tombstones_of("g") == [OffsetForgotten("g", "t", 0)]
+    assert store.of_gone_topic("t", None) == [OffsetForgotten("g", "t", 0)]
 
-    book.forgotten(OffsetForgotten("g", "t", 0))
-    book.decided(TxnOffsetsDecided(1, True))
+    store.forgotten(OffsetForgotten("g", "t", 0))
+    store.decided(TxnOffsetsDecided(1, True))
 
-    assert offsets(book) == {}
+    assert offsets(store) == {}
 
 
 def test_an_offset_that_a_transaction_may_move_does_not_expire() -> None:
-    book = OffsetBook()
-    book.committed(committed(3, partition=0))
-    book.committed(committed(3, partition=1))
-    book.staged(staged(1, 5, partition=0))
+    store = OffsetStore()
+    store.committed(committed(3, partition=0))
+    store.committed(committed(3, partition=1))
+    store.staged(staged(1, 5, partition=0))
 
-    expired = book.expired("g", "t", SINCE_COMMIT, 10, 10_000)
+    expired = store.expired("g", "t", SINCE_COMMIT, 10, 10_000)
 
     assert expired == [OffsetForgotten("g", "t", 1)]
-    assert book.count_of("g") == 3
+    assert store.count_of("g") == 3
 
 
 class Stagings(RuleBasedStateMachine):
@@ -94,7 +94,7 @@ class Stagings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = OffsetBook()
+        self.store = OffsetStore()
         self.open: dict[int, list[tuple[int, int]]] = {}
         self.counts: dict[int, int] = {}
         self.next = 0
@@ -102,34 +102,34 @@ class Stagings(RuleBasedStateMachine):
     @rule(partition=st.integers(0, 1))
     def commit(self, partition: int) -> None:
         self.next += 1
-        self.book.committed(committed(self.next, partition))
+        self.store.committed(committed(self.next, partition))
         self.counts[partition] = self.next
 
     @rule(producer=st.integers(1, 3), partition=st.integers(0, 1))
     def stage(self, producer: int, partition: int) -> None:
         self.next += 1
-        self.book.staged(staged(producer, self.next, partition))
+        self.store.staged(staged(producer, self.next, partition))
         self.open.setdefault(producer, []).append((partition, self.next))
 
     @rule(producer=st.integers(1, 3), commit=st.booleans())
     def decide(self, producer: int, commit: bool) -> None:
-        self.book.decided(TxnOffsetsDecided(producer, commit))
+        self.store.decided(TxnOffsetsDecided(producer, commit))
         for partition, offset in self.open.pop(producer, []):
             if commit:
                 self.counts[partition] = max(offset, self.counts.get(partition, 0))
 
     @rule(partition=st.integers(0, 1))
     def forget(self, partition: int) -> None:
-        self.book.forgotten(OffsetForgotten("g", "t", partition))
+        self.store.forgotten(OffsetForgotten("g", "t", partition))
         self.counts.pop(partition, None)
         for producer, places in list(self.open.items()):
             self.open[producer] = [place for place in places if place[0] != partition]
 
     @invariant()
     def the_latest_counts(self) -> None:
-        assert offsets(self.book) == self.counts
+        assert offsets(self.store) == self.counts
         unsettled = {partition for places in self.open.values() for partition, _ in places}
-        assert {index for index in (0, 1) if self.book.unsettled("g", "t", index)} == unsettled
+        assert {index for index in (0, 1) if self.store.unsettled("g", "t", index)} == unsettled
 
 
 TestStagings = Stagings.TestCase
