@@ -15,7 +15,7 @@ from penstock.groups.commands import (
     Failure,
 )
 from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
-from penstock.groups.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, OffsetStaged
+from penstock.groups.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, TxnOffsetPending
 from penstock.groups.offset_store import OffsetStore
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -75,7 +75,7 @@ def commit_in_txn(
     *,
     known: bool,
 ) -> Step:
-    """Stage the entries until the transaction ends. `known` is whether there is a group, if only of offsets."""
+    """Keep the entries pending until the transaction ends. `known` is whether there is a group, if only of offsets."""
     try:
         check = check_txn_commit(group, command.commit, known=known)
     except StaleMemberEpoch:
@@ -86,12 +86,12 @@ def commit_in_txn(
     if isinstance(step.answers[0].reply, StaleMemberEpoch):
         # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
         return Step(answers=(Answer(ticket, IllegalGeneration()),))
-    staged = tuple(
-        OffsetStaged(command.producer_id, command.producer_epoch, event)
+    pending = tuple(
+        TxnOffsetPending(command.producer_id, command.producer_epoch, event)
         for event in step.events
         if isinstance(event, OffsetCommitted)
     )
-    return Step(events=staged, answers=step.answers)
+    return Step(events=pending, answers=step.answers)
 
 
 def check_txn_commit(

@@ -13,7 +13,7 @@ from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, P
 from penstock.coordinator.step import Event, JobDone, Step, Ticket
 from penstock.groups.commands import CommitOffsets, GroupCommand
 from penstock.groups.consumer.events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
-from penstock.groups.events import ClassicGroupSaved, OffsetStaged, TxnOffsetsDecided
+from penstock.groups.events import ClassicGroupSaved, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.record_formats import encode_event
 from penstock.groups.shard import GroupShard
 from penstock.model.batch import TRANSACTIONAL_FLAG
@@ -138,7 +138,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     def seal(self, builder: RecordBatchBuilder, steps: Sequence[Step]) -> bytearray:
         """Offsets of a transaction are in a batch of its producer, so that its marker ends them too."""
         first = steps[0].events[0] if steps[0].events else None
-        if not isinstance(first, OffsetStaged):
+        if not isinstance(first, TxnOffsetPending):
             return builder.build()
         return builder.build(
             attributes=TRANSACTIONAL_FLAG, producer_id=first.producer_id, producer_epoch=first.producer_epoch

@@ -39,7 +39,7 @@ class OffsetForgotten(NamedTuple):
     partition: int
 
 
-class OffsetStaged(NamedTuple):
+class TxnOffsetPending(NamedTuple):
     """An offset committed within a transaction: a record of a batch that is the producer's, and not yet the group's."""
 
     producer_id: int
@@ -89,5 +89,5 @@ class ClassicGroupForgotten:
 
 
 ClassicEvent = (
-    OffsetCommitted | OffsetForgotten | OffsetStaged | TxnOffsetsDecided | ClassicGroupSaved | ClassicGroupForgotten
+    OffsetCommitted | OffsetForgotten | TxnOffsetPending | TxnOffsetsDecided | ClassicGroupSaved | ClassicGroupForgotten
 )

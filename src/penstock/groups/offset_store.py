@@ -12,10 +12,10 @@ from penstock.groups.events import (
     NO_EXPIRY_MS,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetStaged,
+    TxnOffsetPending,
     TxnOffsetsDecided,
 )
-from penstock.groups.pending_txn_offsets import StagedOffsets
+from penstock.groups.pending_txn_offsets import PendingTxnOffsets
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 SINCE_COMMIT = -1
@@ -36,18 +36,18 @@ Partitions = dict[int, bytes]
 class OffsetStore:
     """The offsets of every group of a shard."""
 
-    __slots__ = ("_groups", "_staged", "_topic_names", "_unsettled", "count")
+    __slots__ = ("_groups", "_pending", "_topic_names", "_unsettled", "count")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Partitions]] = {}
         self._topic_names: dict[str, str] = {}
         """One object for each name, shared by all groups that read the topic."""
         self.count = 0
-        self._staged = StagedOffsets()
-        self._unsettled = self._staged.by_place
+        self._pending = PendingTxnOffsets()
+        self._unsettled = self._pending.by_place
 
     def committed(self, event: OffsetCommitted, *, latest: bool = True) -> None:
-        """Remember, in place of what was committed there before, and of what was staged if this is the latest."""
+        """Remember, in place of what was committed there before, and of what was pending if this is the latest."""
         group, topic, partition, offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = event
         topics = self._groups.get(group)
         if topics is None:
@@ -64,15 +64,15 @@ class OffsetStore:
             self.count += 1
             partitions[PARTITION_NUMBERS[partition] if 0 <= partition < len(PARTITION_NUMBERS) else partition] = packed
         if latest and self._unsettled:
-            self._staged.overtaken((group, topic, partition))
+            self._pending.overtaken((group, topic, partition))
 
-    def staged(self, event: OffsetStaged) -> None:
+    def pending(self, event: TxnOffsetPending) -> None:
         """Keep an offset for when its transaction is committed."""
-        self._staged.stage(event.producer_id, event.offset)
+        self._pending.add(event.producer_id, event.offset)
 
     def decided(self, event: TxnOffsetsDecided) -> None:
         """A transaction ended: its offsets are the groups' now, or gone."""
-        for offset in self._staged.decided(event.producer_id, commit=event.commit):
+        for offset in self._pending.decided(event.producer_id, commit=event.commit):
             self.committed(offset, latest=False)
 
     def unsettled(self, group: str, topic: str, partition: int) -> bool:
@@ -82,7 +82,7 @@ class OffsetStore:
     def forgotten(self, event: OffsetForgotten) -> None:
         """Forget what was committed there, if anything was."""
         if self._unsettled:
-            self._staged.forgotten(event)
+            self._pending.forgotten(event)
         topics = self._groups.get(event.group)
         partitions = topics.get(event.topic) if topics else None
         if topics is None or partitions is None or partitions.pop(event.partition, None) is None:
@@ -104,8 +104,8 @@ class OffsetStore:
         """How many offsets a group has, or has of one topic."""
         topics = self._groups.get(group, {})
         if topic is None:
-            staged = len(self._staged.places_of(group)) if self._unsettled else 0
-            return sum(map(len, topics.values())) + staged
+            pending = len(self._pending.places_of(group)) if self._unsettled else 0
+            return sum(map(len, topics.values())) + pending
         return len(topics.get(topic, ()))
 
     def some_of(self, group: str, wanted: Iterable[tuple[str, int]]) -> list[CommittedOffset]:
@@ -141,7 +141,7 @@ class OffsetStore:
             for partition in partitions
         }
         if self._unsettled:
-            places.update(dict.fromkeys(self._staged.places_of(group)))
+            places.update(dict.fromkeys(self._pending.places_of(group)))
         return [OffsetForgotten(*place) for place in places]
 
     def of_gone_topic(self, topic: str, topic_id: TopicId | None) -> list[OffsetForgotten]:
@@ -156,7 +156,7 @@ class OffsetStore:
             if topic_id is None or unpack_from(packed)[4] not in (topic_id, TOPIC_ID_ZERO)
         }
         if self._unsettled and topic_id is None:
-            places.update(dict.fromkeys(self._staged.places_in(topic)))
+            places.update(dict.fromkeys(self._pending.places_in(topic)))
         return [OffsetForgotten(*place) for place in places]
 
     def expired(self, group: str, topic: str, from_ms: int, retention_ms: int, now_ms: int) -> list[OffsetForgotten]:

@@ -1,7 +1,7 @@
 """Offsets that were committed within transactions whose outcome is not known yet.
 
 They are in the log, and nobody sees them: a marker in the log makes them the group's offsets, or nothing. Of several
-commits for one partition the latest in the log counts, whatever the order in which their transactions end, so a staged
+commits for one partition the latest in the log counts, whatever the order in which their transactions end, so a pending
 offset that something later has overtaken is kept only to say that the partition is unsettled.
 """
 
@@ -10,22 +10,22 @@ from penstock.groups.events import OffsetCommitted, OffsetForgotten
 Place = tuple[str, str, int]
 """Group, topic and partition."""
 
-Staged = tuple[int, OffsetCommitted | None]
-"""When it was staged, counted in commits; and what, or None where something later has overtaken it."""
+PendingOffset = tuple[int, OffsetCommitted | None]
+"""When it was added, counted in commits; and what, or None where something later has overtaken it."""
 
 
-class StagedOffsets:
+class PendingTxnOffsets:
     """All of one shard, by the producer whose transaction they are part of."""
 
     __slots__ = ("_by_producer", "_count", "by_place")
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[Place, Staged]] = {}
+        self._by_producer: dict[int, dict[Place, PendingOffset]] = {}
         self.by_place: dict[Place, set[int]] = {}
-        """Which producers have something staged for a place."""
+        """Which producers have a pending offset for a place."""
         self._count = 0
 
-    def stage(self, producer_id: int, offset: OffsetCommitted) -> None:
+    def add(self, producer_id: int, offset: OffsetCommitted) -> None:
         """Keep an offset until its transaction ends."""
         place = (offset.group, offset.topic, offset.partition)
         self._count += 1
@@ -33,19 +33,19 @@ class StagedOffsets:
         self.by_place.setdefault(place, set()).add(producer_id)
 
     def overtaken(self, place: Place, before: int | None = None) -> None:
-        """Something later than everything staged here, or than a count of it, is the group's offset now."""
+        """Something later than everything pending here, or than a count of it, is the group's offset now."""
         for producer_id in self.by_place.get(place, ()):
-            staged = self._by_producer[producer_id]
-            if before is None or staged[place][0] < before:
-                staged[place] = (staged[place][0], None)
+            pending = self._by_producer[producer_id]
+            if before is None or pending[place][0] < before:
+                pending[place] = (pending[place][0], None)
 
     def decided(self, producer_id: int, *, commit: bool) -> list[OffsetCommitted]:
         """A producer's transaction ended: the offsets that its groups have now because of it."""
-        staged = self._by_producer.pop(producer_id, None)
-        if staged is None:
+        pending = self._by_producer.pop(producer_id, None)
+        if pending is None:
             return []
         found: list[OffsetCommitted] = []
-        for place, (count, offset) in staged.items():
+        for place, (count, offset) in pending.items():
             self._unlink(place, producer_id)
             if commit and offset is not None:
                 found.append(offset)
@@ -53,12 +53,12 @@ class StagedOffsets:
         return found
 
     def forgotten(self, event: OffsetForgotten) -> None:
-        """A tombstone takes everything that is staged for its place along."""
+        """A tombstone takes everything that is pending for its place along."""
         place = (event.group, event.topic, event.partition)
         for producer_id in self.by_place.pop(place, ()):
-            staged = self._by_producer[producer_id]
-            del staged[place]
-            if not staged:
+            pending = self._by_producer[producer_id]
+            del pending[place]
+            if not pending:
                 del self._by_producer[producer_id]
 
     def _unlink(self, place: Place, producer_id: int) -> None:
@@ -68,7 +68,7 @@ class StagedOffsets:
             del self.by_place[place]
 
     def places_of(self, group: str) -> list[Place]:
-        """The partitions of a group that something is staged for."""
+        """The partitions of a group with pending offsets."""
         return [place for place in self.by_place if place[0] == group]
 
     def places_in(self, topic: str) -> list[Place]:

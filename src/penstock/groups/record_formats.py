@@ -34,7 +34,7 @@ from penstock.groups.events import (
     ClassicMemberSaved,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetStaged,
+    TxnOffsetPending,
     TxnOffsetsDecided,
 )
 from penstock.model.batch import BatchHeader
@@ -72,7 +72,7 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
     match event:
         case OffsetForgotten(group, topic, partition):
             return wire.offset_key(group, topic, partition), None
-        case OffsetStaged(offset=offset):
+        case TxnOffsetPending(offset=offset):
             return encode_event(offset)
         case TxnOffsetsDecided():
             raise AssertionError("what a transaction came to is written by its marker")
@@ -239,7 +239,7 @@ class EventReader:
             kind, _ = parse_marker(decode_records(batch)[0])
             return [TxnOffsetsDecided(header.producer_id, kind == COMMIT_MARKER)]
         return [
-            OffsetStaged(header.producer_id, header.producer_epoch, event)
+            TxnOffsetPending(header.producer_id, header.producer_epoch, event)
             if isinstance(event, OffsetCommitted)
             else event
             for event in self.read(decode_columns(batch))

@@ -44,7 +44,7 @@ from penstock.groups.events import (
     ClassicGroupSaved,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetStaged,
+    TxnOffsetPending,
     TxnOffsetsDecided,
 )
 from penstock.groups.offset_store import OffsetStore
@@ -217,9 +217,9 @@ class GroupShard:
                 self._offset_store.committed(event)
             case OffsetForgotten():
                 self._offset_store.forgotten(event)
-            case OffsetStaged(offset=OffsetCommitted(group=name)):
+            case TxnOffsetPending(offset=OffsetCommitted(group=name)):
                 self._groups.setdefault(name, None)
-                self._offset_store.staged(event)
+                self._offset_store.pending(event)
             case TxnOffsetsDecided():
                 self._offset_store.decided(event)
             case ClassicGroupSaved():

@@ -470,7 +470,7 @@ def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
         )
     )
 )
-def test_the_book_remembers_as_a_dictionary_would(
+def test_the_store_remembers_as_a_dictionary_would(
     changes: list[tuple[bool, str, str, int, int]],
 ) -> None:
     store, plain = OffsetStore(), dict[tuple[str, str, int], int]()

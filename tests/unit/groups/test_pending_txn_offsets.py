@@ -1,10 +1,10 @@
-"""Offsets within transactions: staged, then the group's or nothing, whatever comes between."""
+"""Offsets within transactions: pending, then the group's or nothing, whatever comes between."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.groups.events import OffsetCommitted, OffsetForgotten, OffsetStaged, TxnOffsetsDecided
+from penstock.groups.events import OffsetCommitted, OffsetForgotten, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.offset_store import SINCE_COMMIT, OffsetStore
 
 
@@ -12,18 +12,18 @@ def committed(offset: int, partition: int = 0, group: str = "g", topic: str = "t
     return OffsetCommitted(group, topic, partition, offset, -1, "", 1000)
 
 
-def staged(producer_id: int, offset: int, partition: int = 0) -> OffsetStaged:
-    return OffsetStaged(producer_id, 0, committed(offset, partition))
+def pending(producer_id: int, offset: int, partition: int = 0) -> TxnOffsetPending:
+    return TxnOffsetPending(producer_id, 0, committed(offset, partition))
 
 
 def offsets(store: OffsetStore, group: str = "g") -> dict[int, int]:
     return {found.partition: found.offset for found in store.all_of(group)}
 
 
-def test_a_staged_offset_shows_when_its_transaction_is_committed() -> None:
+def test_a_pending_offset_shows_when_its_transaction_is_committed() -> None:
     store = OffsetStore()
     store.committed(committed(3))
-    store.staged(staged(1, 5))
+    store.pending(pending(1, 5))
     assert offsets(store) == {0: 3}
     assert store.unsettled("g", "t", 0)
 
@@ -33,9 +33,9 @@ def test_a_staged_offset_shows_when_its_transaction_is_committed() -> None:
     assert not store.unsettled("g", "t", 0)
 
 
-def test_a_staged_offset_is_gone_when_its_transaction_is_aborted() -> None:
+def test_a_pending_offset_is_gone_when_its_transaction_is_aborted() -> None:
     store = OffsetStore()
-    store.staged(staged(1, 5))
+    store.pending(pending(1, 5))
 
     store.decided(TxnOffsetsDecided(1, False))
 
@@ -45,7 +45,7 @@ def test_a_staged_offset_is_gone_when_its_transaction_is_aborted() -> None:
 
 def test_a_commit_that_came_later_is_not_undone_by_a_transaction_that_ends_after_it() -> None:
     store = OffsetStore()
-    store.staged(staged(1, 5))
+    store.pending(pending(1, 5))
     store.committed(committed(9))
     assert store.unsettled("g", "t", 0), "as Kafka has it, although nothing will come of it"
 
@@ -56,8 +56,8 @@ def test_a_commit_that_came_later_is_not_undone_by_a_transaction_that_ends_after
 
 def test_of_two_transactions_the_one_that_committed_its_offset_last_counts() -> None:
     store = OffsetStore()
-    store.staged(staged(1, 5))
-    store.staged(staged(2, 7))
+    store.pending(pending(1, 5))
+    store.pending(pending(2, 7))
 
     store.decided(TxnOffsetsDecided(2, True))
     store.decided(TxnOffsetsDecided(1, True))
@@ -65,9 +65,9 @@ def test_of_two_transactions_the_one_that_committed_its_offset_last_counts() -> 
     assert offsets(store) == {0: 7}
 
 
-def test_a_tombstone_takes_what_is_staged_along() -> None:
+def test_a_tombstone_takes_pending_offsets_along() -> None:
     store = OffsetStore()
-    store.staged(staged(1, 5))
+    store.pending(pending(1, 5))
     assert store.tombstones_of("g") == [OffsetForgotten("g", "t", 0)]
     assert store.of_gone_topic("t", None) == [OffsetForgotten("g", "t", 0)]
 
@@ -81,7 +81,7 @@ def test_an_offset_that_a_transaction_may_move_does_not_expire() -> None:
     store = OffsetStore()
     store.committed(committed(3, partition=0))
     store.committed(committed(3, partition=1))
-    store.staged(staged(1, 5, partition=0))
+    store.pending(pending(1, 5, partition=0))
 
     expired = store.expired("g", "t", SINCE_COMMIT, 10, 10_000)
 
@@ -106,9 +106,9 @@ class Stagings(RuleBasedStateMachine):
         self.counts[partition] = self.next
 
     @rule(producer=st.integers(1, 3), partition=st.integers(0, 1))
-    def stage(self, producer: int, partition: int) -> None:
+    def add(self, producer: int, partition: int) -> None:
         self.next += 1
-        self.store.staged(staged(producer, self.next, partition))
+        self.store.pending(pending(producer, self.next, partition))
         self.open.setdefault(producer, []).append((partition, self.next))
 
     @rule(producer=st.integers(1, 3), commit=st.booleans())
