@@ -20,7 +20,7 @@ from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, elect_controller, found, register
+from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
 from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
@@ -176,7 +176,7 @@ class Broker:
     async def _join(self, metadata: EmbeddedStore, listeners: list[Listener]) -> None:
         """Make or find the cluster, take in its metadata, and open the logs."""
         config = self._config
-        await found(metadata, self._new_cluster_id)
+        await bootstrap_cluster(metadata, self._new_cluster_id)
         await self._ground.catalog.open(metadata)
         self._ground.live.follow(self._ground.catalog)
         cluster_id = self._ground.catalog.image.cluster_id

@@ -101,13 +101,13 @@ async def _run(
 
 async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState:
     from penstock.controller.adoption import AdoptionRefused, adopt
-    from penstock.controller.controller import found
+    from penstock.controller.controller import bootstrap_cluster
     from penstock.model.clock import SystemChance
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()
     if broker_id is None or cluster_id is None:
         raise AdoptionRefused("no directory says which broker it is of", "start the broker once, and stop it")
-    await found(store, lambda: cluster_id)
+    await bootstrap_cluster(store, lambda: cluster_id)
     return await adopt(store, directories, adoption, broker_id=broker_id, chance=SystemChance())
 
 

@@ -55,8 +55,8 @@ PRODUCER_ID_BLOCK = 1000
 """Producer ids taken at once: a crash loses at most so many of 2**63."""
 
 
-async def found(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
-    """Create the nodes that every store holds and this one lacks: it is new, or an earlier version founded it."""
+async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
+    """Create the nodes that every store holds and this one lacks: it is new, or an earlier version bootstrapped it."""
     operations: list[Operation] = [Create(path, b"") for path in DIRECTORIES if await store.get(path) is None]
     if await store.get(CONTROLLER_EPOCH) is None:
         operations.append(Create(CONTROLLER_EPOCH, b"0"))
@@ -69,7 +69,7 @@ async def found(store: MetadataStore, make_cluster_id: Callable[[], str]) -> Non
     try:
         await store.multi(operations)
     except NodeExists:
-        # Another broker founded the cluster in the meantime.
+        # Another broker bootstrapped the cluster in the meantime.
         return
 
 
@@ -85,7 +85,7 @@ async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
     former controller still writes is refused.
     """
     epoch = await store.get(CONTROLLER_EPOCH)
-    assert epoch is not None, "the store has not been founded"
+    assert epoch is not None, "the store has not been bootstrapped"
     next_epoch = b"%d" % (int(epoch.data) + 1)
     claim = Create(CONTROLLER, b"%d" % broker_id, ephemeral=True)
     try:
@@ -188,7 +188,7 @@ class Controller:
         """Producer ids that nobody has had or will get again, whatever happens to this broker."""
         async with self._turn:
             node = await self._store.get(PRODUCER_IDS)
-            assert node is not None, "the store has not been founded"
+            assert node is not None, "the store has not been bootstrapped"
             floor = self._id_floor
             # Metadata from an older copy counts ids again that the logs know.
             first = max(int(node.data), 0 if floor is None else await asyncio.to_thread(floor.read))

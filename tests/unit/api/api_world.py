@@ -15,7 +15,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, elect_controller, found, register
+from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
@@ -63,7 +63,7 @@ class World:
     @classmethod
     async def start(cls, directory: Path, config: BrokerConfig, clock: Clock | None = None) -> World:
         store = await EmbeddedStore.open(directory)
-        await found(store, lambda: "the-cluster")
+        await bootstrap_cluster(store, lambda: "the-cluster")
         ground = ground_on(directory, config, clock or SystemClock())
         await ground.catalog.open(store)
         endpoint = BrokerEndpoint(listener=LISTENER, host="broker.example", port=9092)

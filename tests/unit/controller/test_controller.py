@@ -16,8 +16,8 @@ from penstock.controller.controller import (
     CHANGES_AT_ONCE_MAX,
     PRODUCER_ID_BLOCK,
     Controller,
+    bootstrap_cluster,
     elect_controller,
-    found,
     register,
 )
 from penstock.controller.producer_ids import ProducerIds
@@ -58,7 +58,7 @@ class Cluster:
     @classmethod
     async def start(cls, directory: Path) -> Cluster:
         store = await EmbeddedStore.open(directory)
-        await found(store, lambda: "the-cluster")
+        await bootstrap_cluster(store, lambda: "the-cluster")
         catalog = Catalog()
         await catalog.open(store)
         await register(store, BROKER)
@@ -88,9 +88,9 @@ def run(directory: Path, act: Callable[[Cluster], Coroutine[Any, Any, None]]) ->
     asyncio.run(whole())
 
 
-def test_a_store_is_founded_once(tmp_path: Path) -> None:
+def test_a_store_is_bootstrapped_once(tmp_path: Path) -> None:
     async def first(cluster: Cluster) -> None:
-        await found(cluster.store, lambda: "another")
+        await bootstrap_cluster(cluster.store, lambda: "another")
         assert cluster.catalog.image.cluster_id == "the-cluster"
         assert cluster.catalog.image.controller_id == 1
         assert cluster.catalog.image.brokers == {1: cluster.catalog.image.brokers[1]}
