@@ -255,7 +255,7 @@ async def walked(walk: Walk, config: Any, act: Callable[[], dict[str, Walk]]) ->
     broker = Broker(
         config,
         clock=clock.SystemClock(),
-        chance=clock.SystemChance(),
+        randomness=clock.SystemRandomness(),
         log=logger("walks"),
         descriptors=divide(raise_limit(), log_files_wanted=config.log_files_open_max),
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.model.clock import SystemChance
+from penstock.model.clock import SystemRandomness
 from pyspark_penstock.batch_identity import offsets_in_foreach_batch, offsets_of_batch
 from pyspark_penstock.spark_internals import query_of_foreach_batch
 
@@ -22,7 +22,7 @@ def run_of_process() -> str:
 
     Looked up where the function is called, as the function itself is sent to that process.
     """
-    return SystemChance().uuid_bytes().hex()
+    return SystemRandomness().uuid_bytes().hex()
 
 
 def each_batch(sink_id: str, options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.model.clock import SystemChance
+from penstock.model.clock import SystemRandomness
 from pyspark_penstock.batch_identity import offsets_of_batch
 from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.finish import finish_after_write
@@ -126,7 +126,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
             "Save mode Overwrite not allowed for penstock. The only allowed save mode is Append:"
             " topics are only added to"
         )
-    return BatchSink(checked_options(options, schema), SystemChance().uuid_bytes().hex())
+    return BatchSink(checked_options(options, schema), SystemRandomness().uuid_bytes().hex())
 
 
 def checked_options(options: Mapping[str, str], schema: StructType) -> WriteOptions:

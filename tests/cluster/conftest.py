@@ -10,7 +10,7 @@ import pytest
 from cluster.small_disks import make_disk
 from protocol.under_test import configure, skip_what_is_ours_alone, start_broker
 
-__all__ = ["chance", "make_disk", "start_broker"]
+__all__ = ["make_disk", "randomness", "start_broker"]
 
 SEED_VARIABLE = "PENSTOCK_TEST_SEED"
 
@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def chance() -> random.Random:
-    """Chance for the moments of kills. A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+def randomness() -> random.Random:
+    """Random moments of kills. A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
     seed = int(os.environ.get(SEED_VARIABLE, 0)) or random.SystemRandom().getrandbits(32)
     print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)

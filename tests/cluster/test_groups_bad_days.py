@@ -139,7 +139,7 @@ def test_members_go_on_after_the_broker_was_killed(broker: Any, protocol: dict[s
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
 def test_a_broker_killed_in_the_middle_of_rebalances(
-    broker: Any, chance: random.Random, protocol: dict[str, str]
+    broker: Any, randomness: random.Random, protocol: dict[str, str]
 ) -> None:
     """Each round a member comes, the broker dies some moment later, and the member leaves when all is settled."""
     total = 0
@@ -147,7 +147,7 @@ def test_a_broker_killed_in_the_middle_of_rebalances(
         settle(stays, places=PARTITIONS)
         for _ in range(4):
             with Member(broker, GROUP, [TOPIC], name="comes", **protocol) as comes:
-                time.sleep(chance.random() * 0.5)
+                time.sleep(randomness.random() * 0.5)
                 broker.kill()
                 broker.start()
                 fill(broker, TOPIC, numbered(40, start=total), partitions=PARTITIONS)

@@ -75,18 +75,18 @@ def counting(broker: Any) -> Iterator[list[int]]:
 @pytest.mark.timeout(int(SOAK_SECONDS) + 240)
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_come_and_go_and_nothing_is_lost_or_owned_twice(
-    start_broker: Any, chance: random.Random, kind: str
+    start_broker: Any, randomness: random.Random, kind: str
 ) -> None:
     broker = start_broker(QUICK)
     create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
     ownership, names, members, gone = Ownership(), itertools.count(), list[Member](), list[Member]()
 
     def come() -> None:
-        settings = chance.choice(KINDS[kind])
+        settings = randomness.choice(KINDS[kind])
         members.append(Member(broker, GROUP, [TOPIC], name=f"m{next(names)}", ownership=ownership, **settings))
 
     def go() -> None:
-        member = members.pop(chance.randrange(len(members)))
+        member = members.pop(randomness.randrange(len(members)))
         member.stop()
         gone.append(member)
 
@@ -95,8 +95,8 @@ def test_members_come_and_go_and_nothing_is_lost_or_owned_twice(
         with counting(broker) as sent:
             come()
             while time.monotonic() < end or len(members) + len(gone) < MEMBERS_MIN:
-                time.sleep(chance.random() * 0.8)
-                if len(members) < 2 or (len(members) < MEMBERS_MAX and chance.random() < 0.5):
+                time.sleep(randomness.random() * 0.8)
+                if len(members) < 2 or (len(members) < MEMBERS_MAX and randomness.random() < 0.5):
                     come()
                 else:
                     go()

@@ -37,13 +37,13 @@ class TopicChanger:
     A change whose answer was lost may or may not have happened: such topics are left out from then on.
     """
 
-    def __init__(self, bootstrap: str, chance: random.Random) -> None:
+    def __init__(self, bootstrap: str, randomness: random.Random) -> None:
         self.topics: dict[str, dict[str, Any]] = {}
         self.deleted: set[str] = set()
         self.done = 0
         self.refused: list[str] = []
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, **QUIET})
-        self._chance = chance
+        self._randomness = randomness
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -59,7 +59,7 @@ class TopicChanger:
         number = 0
         while not self._stopping.is_set():
             number += 1
-            kind = self._chance.choice((self._make, self._make, self._grow, self._alter, self._delete))
+            kind = self._randomness.choice((self._make, self._make, self._grow, self._alter, self._delete))
             kind(number)
 
     def _attempt(self, name: str, change: Callable[[], dict[Any, Any]]) -> bool:
@@ -78,11 +78,11 @@ class TopicChanger:
         return True
 
     def _any(self) -> str | None:
-        return self._chance.choice(sorted(self.topics)) if self.topics else None
+        return self._randomness.choice(sorted(self.topics)) if self.topics else None
 
     def _make(self, number: int) -> None:
         name = f"topic-{number}"
-        partitions = self._chance.randrange(1, 4)
+        partitions = self._randomness.randrange(1, 4)
         if self._attempt(name, lambda: self._admin.create_topics([NewTopic(name, partitions, 1)])):
             self.topics[name] = {"partitions": partitions, "retention.ms": None}
 
@@ -110,16 +110,16 @@ class TopicChanger:
 
 
 @pytest.mark.slow
-def test_what_was_said_about_topics_holds_after_every_kill(start_broker: Any, chance: random.Random) -> None:
+def test_what_was_said_about_topics_holds_after_every_kill(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker()
-    changer = TopicChanger(broker.bootstrap, random.Random(chance.getrandbits(32)))
+    changer = TopicChanger(broker.bootstrap, random.Random(randomness.getrandbits(32)))
     changer.start()
 
     try:
         for _ in range(KILLS):
-            goal = changer.done + chance.randrange(1, 15)
+            goal = changer.done + randomness.randrange(1, 15)
             wait_until(lambda: changer.done >= goal, what="changes after a restart")  # noqa: B023
-            time.sleep(chance.random() * 0.03)
+            time.sleep(randomness.random() * 0.03)
             broker.kill()
             broker.start()
     finally:
@@ -145,7 +145,7 @@ def check_topics(broker: Any, changer: TopicChanger) -> None:
 
 
 @pytest.mark.slow
-def test_compaction_that_is_killed_loses_no_key(start_broker: Any, chance: random.Random) -> None:
+def test_compaction_that_is_killed_loses_no_key(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.cleaner.backoff.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"cleanup.policy": "compact", "segment.bytes": str(MEGABYTE), "min.cleanable.dirty.ratio": "0.01"}
     create_topic(broker.bootstrap, "state", configs=configs)
@@ -159,12 +159,12 @@ def test_compaction_that_is_killed_loses_no_key(start_broker: Any, chance: rando
     number = 0
     for _ in range(KILLS):
         for _ in range(3000):
-            value = b"%d " % number + chance.randbytes(900)
-            producer.produce("state", value, key=b"%d" % chance.randrange(200), partition=0, on_delivery=delivered)
+            value = b"%d " % number + randomness.randbytes(900)
+            producer.produce("state", value, key=b"%d" % randomness.randrange(200), partition=0, on_delivery=delivered)
             number += 1
             if number % 100 == 0:
                 producer.poll(0.001)
-        time.sleep(chance.random() * 0.05)
+        time.sleep(randomness.random() * 0.05)
         broker.kill()
         broker.start()
     assert producer.flush(BACKGROUND_SECONDS_MAX) == 0
@@ -189,7 +189,7 @@ def newest_by_key(messages: list[Message]) -> dict[bytes, tuple[int, bytes]]:
 
 
 @pytest.mark.slow
-def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, chance: random.Random) -> None:
+def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.retention.check.interval.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"segment.bytes": str(MEGABYTE), "retention.bytes": str(2 * MEGABYTE)}
     create_topic(broker.bootstrap, "short", configs=configs)
@@ -198,12 +198,12 @@ def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, 
 
     for _ in range(KILLS):
         with Wire(broker.bootstrap) as wire:
-            for _ in range(chance.randrange(10, 40)):
-                value = b"%d " % written + chance.randbytes(100_000)
+            for _ in range(randomness.randrange(10, 40)):
+                value = b"%d " % written + randomness.randbytes(100_000)
                 answer = wire.produce("short", batch(values=[value]))
                 assert (answer.error_code, answer.base_offset) == (NONE, written)
                 written += 1
-        time.sleep(chance.random() * 0.05)
+        time.sleep(randomness.random() * 0.05)
         broker.kill()
         broker.start()
         with Wire(broker.bootstrap) as wire:

@@ -25,10 +25,12 @@ KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 50))
 PROGRESS_SECONDS_MAX = 120.0
 
 
-def kill_at_random_moments(broker: Any, chance: random.Random, producers: list[NumberedProducer], kills: int) -> None:
+def kill_at_random_moments(
+    broker: Any, randomness: random.Random, producers: list[NumberedProducer], kills: int
+) -> None:
     """Kill the broker again and again, each time after every producer got some way further."""
     for _ in range(kills):
-        goals = [len(producer.history.offsets) + chance.randrange(1, 300) for producer in producers]
+        goals = [len(producer.history.offsets) + randomness.randrange(1, 300) for producer in producers]
         wait_until(
             lambda: all(
                 len(producer.history.offsets) >= goal
@@ -37,7 +39,7 @@ def kill_at_random_moments(broker: Any, chance: random.Random, producers: list[N
             what="progress after a restart",
             seconds_max=PROGRESS_SECONDS_MAX,
         )
-        time.sleep(chance.random() * 0.03)
+        time.sleep(randomness.random() * 0.03)
         broker.kill()
         broker.start()
 
@@ -46,7 +48,7 @@ def kill_at_random_moments(broker: Any, chance: random.Random, producers: list[N
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("flush", ["os", pytest.param("group", marks=pytest.mark.penstock_only)])
 def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
-    start_broker: Any, chance: random.Random, flush: str
+    start_broker: Any, randomness: random.Random, flush: str
 ) -> None:
     broker = start_broker()
     configs = {"segment.bytes": "1048576", **({"flush": "group"} if flush == "group" else {})}
@@ -63,7 +65,7 @@ def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
         thread.start()
 
     try:
-        kill_at_random_moments(broker, chance, producers, KILLS if flush == "os" else KILLS // 4)
+        kill_at_random_moments(broker, randomness, producers, KILLS if flush == "os" else KILLS // 4)
     finally:
         histories = [producer.finish() for producer in producers]
         seen = {
@@ -91,7 +93,7 @@ def check_a_clean_restart_changes_nothing(broker: Any, topics: list[str]) -> Non
 
 
 @pytest.mark.slow
-def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: Any, chance: random.Random) -> None:
+def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker()
     create_topic(broker.bootstrap, "once", configs={"segment.bytes": "1048576"})
     producer = NumberedProducer(broker.bootstrap, "once", **{"enable.idempotence": True})
@@ -99,11 +101,11 @@ def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: 
 
     try:
         for _ in range(5):
-            kill_at_random_moments(broker, chance, [producer], 1)
+            kill_at_random_moments(broker, randomness, [producer], 1)
             broker.kill()
             for _ in range(3):
                 # Not waiting until it serves: it dies somewhere in its start.
-                start_and_kill(broker, after_seconds=chance.random() * 0.4)
+                start_and_kill(broker, after_seconds=randomness.random() * 0.4)
             broker.start()
     finally:
         history = producer.finish()

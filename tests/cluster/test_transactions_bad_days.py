@@ -23,20 +23,20 @@ PROGRESS_MAX = 30
 PAUSE_SECONDS_MAX = 0.05
 
 
-def killed_while_working(broker: Any, chance: random.Random, path: Path, *, kills: int, **plan: Any) -> Workload:
+def killed_while_working(broker: Any, randomness: random.Random, path: Path, *, kills: int, **plan: Any) -> Workload:
     """Work, and kill the broker again and again, each time after some operations have come through."""
     create_topic(broker.bootstrap, "history", partitions=3)
-    workload = Workload(Plan(bootstrap=broker.bootstrap, topic="history", **plan), path, chance)
+    workload = Workload(Plan(bootstrap=broker.bootstrap, topic="history", **plan), path, randomness)
     workload.start()
     try:
         for _ in range(kills):
-            goal = workload.recorder.counts["ok"] + chance.randrange(1, PROGRESS_MAX)
+            goal = workload.recorder.counts["ok"] + randomness.randrange(1, PROGRESS_MAX)
             wait_until(
                 lambda: workload.recorder.counts["ok"] >= goal,  # noqa: B023
                 what="operations that came through after a restart",
                 seconds_max=PROGRESS_SECONDS_MAX,
             )
-            time.sleep(chance.random() * PAUSE_SECONDS_MAX)
+            time.sleep(randomness.random() * PAUSE_SECONDS_MAX)
             broker.kill()
             broker.start()
     finally:
@@ -76,12 +76,12 @@ def test_a_fixed_series_of_kills_leaves_a_history_without_anomalies(start_broker
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kills_at_random_leave_a_history_without_anomalies(
-    start_broker: Any, chance: random.Random, tmp_path: Path, protocol: str
+    start_broker: Any, randomness: random.Random, tmp_path: Path, protocol: str
 ) -> None:
     path = tmp_path / "history.jsonl"
     broker = start_broker()
 
-    killed_while_working(broker, chance, path, kills=KILLS, group_protocol=protocol)
+    killed_while_working(broker, randomness, path, kills=KILLS, group_protocol=protocol)
 
     check_history(path)
     check_files(broker)

@@ -106,7 +106,7 @@ def check_whole(values: dict[int, list[str]], outcomes: dict[str, bool]) -> None
 
 @pytest.mark.penstock_only
 def test_a_broker_killed_among_the_markers_of_a_commit_writes_the_rest_of_them_later(
-    start_broker: Any, chance: random.Random
+    start_broker: Any, randomness: random.Random
 ) -> None:
     broker, topic = start_broker(), fresh_name("many")
     create_topic(broker.bootstrap, topic, partitions=MANY)
@@ -119,7 +119,7 @@ def test_a_broker_killed_among_the_markers_of_a_commit_writes_the_rest_of_them_l
 
         writer.commit_transaction(SECONDS_MAX)
         # The commit is answered before the first partition is told of it; all are told some milliseconds later.
-        time.sleep(chance.random() * MARKERS_SECONDS)
+        time.sleep(randomness.random() * MARKERS_SECONDS)
         broker.kill()
         broker.start()
 
@@ -268,13 +268,13 @@ def race(broker: Any, topic: str, number: int, around_ms: float, outcomes: dict[
     outcomes[value] = True
 
 
-def test_a_timeout_that_races_a_commit_ends_in_one_of_the_two(start_broker: Any, chance: random.Random) -> None:
+def test_a_timeout_that_races_a_commit_ends_in_one_of_the_two(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10"})
     topic = fresh_name("race")
     create_topic(broker.bootstrap, topic, partitions=2)
     outcomes: dict[str, bool] = {}
     racers = [
-        threading.Thread(target=race, args=(broker, topic, number, chance.uniform(-AROUND_MS, AROUND_MS), outcomes))
+        threading.Thread(target=race, args=(broker, topic, number, randomness.uniform(-AROUND_MS, AROUND_MS), outcomes))
         for number in range(RACERS)
     ]
 

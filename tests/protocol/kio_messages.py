@@ -48,7 +48,7 @@ class RandomMessages:
     """kio's messages, filled at random; the first is as small as can be, the second as full."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.randomness = random.Random(seed)
         self.fill = 0.5
 
     def message(self, cls: Any, fill: float) -> Any:
@@ -62,44 +62,44 @@ class RandomMessages:
         annotation, nullable = unwrapped(field.type)
         is_array = typing.get_origin(annotation) is tuple
         tagged = "tag" in field.metadata
-        if tagged and self.chance.random() > self.fill and field.default is not dataclasses.MISSING:
+        if tagged and self.randomness.random() > self.fill and field.default is not dataclasses.MISSING:
             return field.default
-        if nullable and (not tagged or is_array) and self.chance.random() > self.fill:
+        if nullable and (not tagged or is_array) and self.randomness.random() > self.fill:
             return None
         if is_array:
             item = unwrapped(typing.get_args(annotation)[0])[0]
-            count = self.chance.randrange(4) if self.fill else 0
+            count = self.randomness.randrange(4) if self.fill else 0
             return tuple(self.single(item, field.metadata.get("kafka_type")) for _ in range(count))
         return self.single(annotation, field.metadata.get("kafka_type"))
 
     def single(self, annotation: Any, kind: str | None) -> Any:
-        chance = self.chance
+        randomness = self.randomness
         if kind is None:
             return self.entity(annotation)
         if kind in INTEGERS:
-            bits = chance.randrange(INTEGERS[kind] + 1)
-            return chance.choice((-1, 1)) * chance.getrandbits(bits) if bits else 0
+            bits = randomness.randrange(INTEGERS[kind] + 1)
+            return randomness.choice((-1, 1)) * randomness.getrandbits(bits) if bits else 0
         match kind:
             case "uint16":
-                return chance.getrandbits(16)
+                return randomness.getrandbits(16)
             case "bool":
-                return chance.random() < 0.5
+                return randomness.random() < 0.5
             case "float64":
-                return chance.uniform(-1e300, 1e300)
+                return randomness.uniform(-1e300, 1e300)
             case "string":
-                return "".join(chance.choice("abcxyz.-_é中😀") for _ in range(chance.choice((0, 1, 5, 150))))
+                return "".join(randomness.choice("abcxyz.-_é中😀") for _ in range(randomness.choice((0, 1, 5, 150))))
             case "bytes" | "records":
-                return chance.randbytes(chance.choice((0, 1, 7, 300)))
+                return randomness.randbytes(randomness.choice((0, 1, 7, 300)))
             case "uuid":
-                return uuid.UUID(bytes=chance.randbytes(16))
+                return uuid.UUID(bytes=randomness.randbytes(16))
             case "error_code":
-                return chance.choice(list(ErrorCode))
+                return randomness.choice(list(ErrorCode))
             case "timedelta_i32":
-                return datetime.timedelta(milliseconds=chance.randrange(-(2**31), 2**31))
+                return datetime.timedelta(milliseconds=randomness.randrange(-(2**31), 2**31))
             case "timedelta_i64":
-                return datetime.timedelta(milliseconds=chance.randrange(-(2**40), 2**40))
+                return datetime.timedelta(milliseconds=randomness.randrange(-(2**40), 2**40))
             case "datetime_i64":
-                return EPOCH + datetime.timedelta(milliseconds=chance.randrange(2**40))
+                return EPOCH + datetime.timedelta(milliseconds=randomness.randrange(2**40))
         raise AssertionError(kind)
 
 

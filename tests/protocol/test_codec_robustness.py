@@ -43,12 +43,14 @@ def test_bytes_to_spare_are_not_looked_at(key: int) -> None:
 
 @pytest.mark.parametrize("key", APIS)
 def test_garbage_is_read_or_malformed_and_nothing_else(key: int) -> None:
-    chance = random.Random(key)
+    randomness = random.Random(key)
     for decode, version, encoded in samples(key):
         for _ in range(GARBAGE_PER_VERSION):
             broken = bytearray(encoded or b"\0")
-            for _ in range(chance.choice((1, 1, 2, 8))):
-                broken[chance.randrange(len(broken))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            for _ in range(randomness.choice((1, 1, 2, 8))):
+                broken[randomness.randrange(len(broken))] = randomness.choice(
+                    (0, 1, 0x7F, 0x80, 0xFF, randomness.randrange(256))
+                )
             try:
                 assert isinstance(decode(bytes(broken), 0, version), Message)
             except Malformed:

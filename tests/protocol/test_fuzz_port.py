@@ -42,76 +42,78 @@ class PlausibleMessages(RandomMessages):
     topic = KEPT_TOPIC
 
     def single(self, annotation: Any, kind: str | None) -> Any:
-        if kind == "string" and self.chance.random() < 0.5:
-            return self.chance.choice((self.topic, OTHER_TOPIC, "1", "retention.ms", "lz4", "", "__consumer_offsets"))
-        if kind in INTEGERS and self.chance.random() < 0.7:
+        if kind == "string" and self.randomness.random() < 0.5:
+            return self.randomness.choice(
+                (self.topic, OTHER_TOPIC, "1", "retention.ms", "lz4", "", "__consumer_offsets")
+            )
+        if kind in INTEGERS and self.randomness.random() < 0.7:
             extreme = 1 << INTEGERS[kind]
-            return self.chance.choice((-2, -1, 0, 1, 2, 5, 100, -extreme, extreme - 1))
-        if kind == "records" and self.chance.random() < 0.5:
-            return batch(values=[b"fuzz"] * self.chance.randrange(1, 4), compression=self.chance.randrange(2))
+            return self.randomness.choice((-2, -1, 0, 1, 2, 5, 100, -extreme, extreme - 1))
+        if kind == "records" and self.randomness.random() < 0.5:
+            return batch(values=[b"fuzz"] * self.randomness.randrange(1, 4), compression=self.randomness.randrange(2))
         return super().single(annotation, kind)
 
 
-def flip_bit(chance: random.Random, data: bytearray) -> None:
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+def flip_bit(randomness: random.Random, data: bytearray) -> None:
+    data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
 
 
-def set_byte(chance: random.Random, data: bytearray) -> None:
-    data[chance.randrange(len(data))] = chance.choice((0x00, 0x01, 0x7F, 0x80, 0xFF))
+def set_byte(randomness: random.Random, data: bytearray) -> None:
+    data[randomness.randrange(len(data))] = randomness.choice((0x00, 0x01, 0x7F, 0x80, 0xFF))
 
 
-def set_length(chance: random.Random, data: bytearray) -> None:
+def set_length(randomness: random.Random, data: bytearray) -> None:
     """Four bytes somewhere become a number that a length or a count would be bad with."""
     if len(data) >= 4:
-        value = chance.choice((-1, -2, 2**31 - 1, -(2**31), 1 << 20, len(data), len(data) + 1))
-        struct.pack_into(">i", data, chance.randrange(len(data) - 3), value)
+        value = randomness.choice((-1, -2, 2**31 - 1, -(2**31), 1 << 20, len(data), len(data) + 1))
+        struct.pack_into(">i", data, randomness.randrange(len(data) - 3), value)
 
 
-def set_varint(chance: random.Random, data: bytearray) -> None:
-    position = chance.randrange(len(data))
-    data[position : position + 1] = chance.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 12, b"\x80\x80\x80\x80\x00"))
+def set_varint(randomness: random.Random, data: bytearray) -> None:
+    position = randomness.randrange(len(data))
+    data[position : position + 1] = randomness.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 12, b"\x80\x80\x80\x80\x00"))
 
 
-def cut(chance: random.Random, data: bytearray) -> None:
-    del data[chance.randrange(len(data)) :]
+def cut(randomness: random.Random, data: bytearray) -> None:
+    del data[randomness.randrange(len(data)) :]
 
 
-def remove(chance: random.Random, data: bytearray) -> None:
-    start = chance.randrange(len(data))
-    del data[start : start + chance.randrange(1, 9)]
+def remove(randomness: random.Random, data: bytearray) -> None:
+    start = randomness.randrange(len(data))
+    del data[start : start + randomness.randrange(1, 9)]
 
 
-def insert(chance: random.Random, data: bytearray) -> None:
-    position = chance.randrange(len(data) + 1)
-    data[position:position] = chance.randbytes(chance.randrange(1, 9))
+def insert(randomness: random.Random, data: bytearray) -> None:
+    position = randomness.randrange(len(data) + 1)
+    data[position:position] = randomness.randbytes(randomness.randrange(1, 9))
 
 
-def repeat(chance: random.Random, data: bytearray) -> None:
-    start = chance.randrange(len(data))
-    data[start:start] = data[start : start + chance.randrange(1, 200)]
+def repeat(randomness: random.Random, data: bytearray) -> None:
+    start = randomness.randrange(len(data))
+    data[start:start] = data[start : start + randomness.randrange(1, 200)]
 
 
 MUTATIONS: tuple[Mutation, ...] = (flip_bit, set_byte, set_length, set_varint, cut, remove, insert, repeat)
 
 
-def requests(chance: random.Random, served: dict[int, range]) -> Iterator[tuple[str, bytes]]:
+def requests(randomness: random.Random, served: dict[int, range]) -> Iterator[tuple[str, bytes]]:
     """Frames of every served API and version: two good ones, then broken ones; with a word on what they are."""
-    messages = PlausibleMessages(chance.getrandbits(64))
+    messages = PlausibleMessages(randomness.getrandbits(64))
     for key, versions in sorted(served.items()):
         if key not in TABLE or TABLE[key].name in LEFT_OUT:
             continue
         messages.topic = OTHER_TOPIC if TABLE[key].name in TAKING_AWAY else KEPT_TOPIC
         for version in range(max(versions.start, TABLE[key].version_min), versions.stop):
             flexible = version >= (TABLE[key].flexible_from if TABLE[key].flexible_from is not None else 1 << 15)
-            header = struct.pack(">hhih", key, version, chance.getrandbits(31), 4) + b"fuzz" + bytes(flexible)
+            header = struct.pack(">hhih", key, version, randomness.getrandbits(31), 4) + b"fuzz" + bytes(flexible)
             good = [kio_bytes(messages.message(kio_class(key, version, "request"), fill)) for fill in (0.5, 1.0)]
             for body in good:
                 yield f"{TABLE[key].name} v{version}", framed(header + body)
             for _ in range(BROKEN_PER_VERSION):
-                data = bytearray(header + chance.choice(good))
-                for _ in range(chance.choice((1, 1, 2, 5))):
+                data = bytearray(header + randomness.choice(good))
+                for _ in range(randomness.choice((1, 1, 2, 5))):
                     if data:
-                        chance.choice(MUTATIONS)(chance, data)
+                        randomness.choice(MUTATIONS)(randomness, data)
                 yield f"{TABLE[key].name} v{version} broken", framed(bytes(data))
 
 
@@ -164,14 +166,14 @@ def test_random_and_broken_requests_of_every_api_leave_the_broker_as_it_was(star
 def test_broken_record_batches_are_never_stored_unless_their_checksum_is_right(start_broker: Any) -> None:
     seed = int(os.environ.get(SEED_VARIABLE, SEED))
     print(f"{SEED_VARIABLE}={seed}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     own = start_broker()
     create_topic(own.bootstrap, KEPT_TOPIC)
 
     with Wire(own.bootstrap) as wire:
         for _ in range(1000):
-            data = bytearray(batch(values=[b"fuzz"] * chance.randrange(1, 5), compression=chance.randrange(5)))
-            chance.choice(MUTATIONS)(chance, data)
+            data = bytearray(batch(values=[b"fuzz"] * randomness.randrange(1, 5), compression=randomness.randrange(5)))
+            randomness.choice(MUTATIONS)(randomness, data)
             before = wire.offset(KEPT_TOPIC)
             answer = wire.produce(KEPT_TOPIC, bytes(data))
             grown = wire.offset(KEPT_TOPIC) - before

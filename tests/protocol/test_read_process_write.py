@@ -34,11 +34,11 @@ def test_what_is_read_is_written_once_though_the_process_is_killed(
     assert feed.flush(SECONDS_MAX) == 0
     names = ["--bootstrap", broker.bootstrap, "--source", source, "--target", target, "--group", group]
     command = [sys.executable, str(EXAMPLE), *names, "--name", group]
-    chance = random.Random(7)
+    randomness = random.Random(7)
 
     for number in range(KILLS):
         child = Child(command, log=tmp_path / f"{number}.log")
-        time.sleep(0.5 + chance.random() * 1.5)
+        time.sleep(0.5 + randomness.random() * 1.5)
         child.kill()
     last = Child(command, log=tmp_path / "last.log")
     try:

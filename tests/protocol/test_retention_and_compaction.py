@@ -162,11 +162,13 @@ def test_compaction_keeps_the_newest_of_each_key_at_its_offset(
         assert error is None, error
         newest[message.key()] = (message.offset(), message.value())
 
-    chance = random.Random(7)
+    randomness = random.Random(7)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5})
     for number in range(6000):
-        key = b"key-%d" % chance.randrange(50)
-        producer.produce(topic, b"%d " % number + chance.randbytes(1000), key=key, partition=0, on_delivery=delivered)
+        key = b"key-%d" % randomness.randrange(50)
+        producer.produce(
+            topic, b"%d " % number + randomness.randbytes(1000), key=key, partition=0, on_delivery=delivered
+        )
         producer.poll(0)
     assert producer.flush(TIMEOUT) == 0
 

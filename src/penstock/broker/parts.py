@@ -19,7 +19,7 @@ from penstock.maintenance.schedule import Maintenance
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.ids import TopicId
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
@@ -39,13 +39,13 @@ from penstock.transactions.service import TxnCoordinatorService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Settings, metadata, logs, time, chance, threads and what is counted: all that the parts stand on."""
+    """Settings, metadata, logs, time, randomness, threads and what is counted: all that the parts stand on."""
 
     live: LiveConfig
     catalog: Catalog
     logs: LogStore
     clock: Clock
-    chance: Chance
+    randomness: Randomness
     threads: Executor
     log: Logger
     quotas: ClientQuotas
@@ -198,7 +198,7 @@ def make_moving(ground: Ground, hosts: Hosts) -> Moving:
         store=ground.logs,
         config=ground.settings,
         clock=ground.clock,
-        chance=ground.chance,
+        randomness=ground.randomness,
         threads=ground.threads,
         log=ground.log.bind(part="moving"),
     )
@@ -206,7 +206,7 @@ def make_moving(ground: Ground, hosts: Hosts) -> Moving:
 
 def make_fetches(ground: Ground, hosts: Hosts, timers: Timers) -> Fetches:
     slots = ground.settings().max_incremental_fetch_session_cache_slots
-    return Fetches(hosts=hosts, sessions=FetchSessions(slots, ground.chance.below), timers=timers)
+    return Fetches(hosts=hosts, sessions=FetchSessions(slots, ground.randomness.below), timers=timers)
 
 
 def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinatorService:
@@ -216,7 +216,7 @@ def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinato
         image=ground.catalog.image,
         config=ground.settings,
         clock=ground.clock,
-        chance=ground.chance,
+        randomness=ground.randomness,
         timers=timers,
         threads=ground.threads,
         log=ground.log.bind(part="groups"),

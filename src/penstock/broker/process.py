@@ -25,7 +25,7 @@ from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
 from penstock.metadata.embedded import StoreDamaged, StoreInUse
 from penstock.metadata.store import StoreUnavailable
-from penstock.model.clock import SystemChance, SystemClock
+from penstock.model.clock import SystemClock, SystemRandomness
 from penstock.observe.log import LEVELS, Levels, LogFormat, configure, logger
 from penstock.observe.log_queue import QueuedStream
 from penstock.storage.directories import StartRefused
@@ -162,7 +162,9 @@ def run_broker(config: BrokerConfig, levels: Levels) -> int:
     budget = divide(raise_limit(), log_files_wanted=config.log_files_open_max)
     log.info("descriptors", **asdict(budget))
     os.umask(PRIVATE_UMASK)
-    broker = Broker(config, clock=SystemClock(), chance=SystemChance(), log=log, levels=levels, descriptors=budget)
+    broker = Broker(
+        config, clock=SystemClock(), randomness=SystemRandomness(), log=log, levels=levels, descriptors=budget
+    )
     try:
         run_loop(broker)
     except (StartRefused, StoreInUse, StoreDamaged, StoreUnavailable, OSError) as reason:

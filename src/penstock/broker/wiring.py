@@ -27,7 +27,7 @@ from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -58,7 +58,7 @@ class Broker:
         config: BrokerConfig,
         *,
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         log: Logger,
         descriptors: DescriptorBudget,
         levels: Levels | None = None,
@@ -77,7 +77,7 @@ class Broker:
             config.data_directories,
             disk=RealDisk(),
             clock=clock,
-            chance=chance,
+            randomness=randomness,
             log=log.bind(part="storage"),
             on_offline=self._went_offline,
             files_open_max=descriptors.log_files_max,
@@ -87,7 +87,7 @@ class Broker:
             catalog=Catalog(),
             logs=logs,
             clock=clock,
-            chance=chance,
+            randomness=randomness,
             threads=self._threads,
             log=log,
             levels=levels or Levels(),
@@ -191,7 +191,7 @@ class Broker:
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
-            chance=self._ground.chance,
+            randomness=self._ground.randomness,
             config=self._ground.settings,
             epoch_version=epoch_version,
             id_floor=ProducerIdFloor(RealDisk(), config.data_directories[0]),
@@ -210,7 +210,7 @@ class Broker:
                     f"missing or empty. Restore it from a copy. Without one, 'penstock log adopt --data {home}' makes "
                     f"topics of the logs; or set cluster.id={theirs} to start with none, which sets the logs aside."
                 )
-        return wanted or readable_id(self._ground.chance)
+        return wanted or readable_id(self._ground.randomness)
 
     def _described(self, listeners: list[Listener]) -> BrokerState:
         advertised = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self._config.advertised_endpoints}
@@ -318,6 +318,6 @@ class Broker:
                 task.cancel()
 
 
-def readable_id(chance: Chance) -> str:
+def readable_id(randomness: Randomness) -> str:
     """Sixteen random bytes as Kafka writes ids."""
-    return base64.urlsafe_b64encode(chance.uuid_bytes()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(randomness.uuid_bytes()).decode().rstrip("=")

@@ -102,13 +102,13 @@ async def _run(
 async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState:
     from penstock.controller.adoption import AdoptionRefused, adopt
     from penstock.controller.controller import bootstrap_cluster
-    from penstock.model.clock import SystemChance
+    from penstock.model.clock import SystemRandomness
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()
     if broker_id is None or cluster_id is None:
         raise AdoptionRefused("no directory says which broker it is of", "start the broker once, and stop it")
     await bootstrap_cluster(store, lambda: cluster_id)
-    return await adopt(store, directories, adoption, broker_id=broker_id, chance=SystemChance())
+    return await adopt(store, directories, adoption, broker_id=broker_id, randomness=SystemRandomness())
 
 
 def chosen(orphans: list[OrphanTopic], topic: str, topic_id: str | None) -> OrphanTopic:

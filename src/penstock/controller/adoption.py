@@ -15,7 +15,7 @@ from penstock.metadata.image import Change, MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation
 from penstock.metadata.records import deletion_path, pack_topic, topic_path
 from penstock.metadata.store import MetadataStore
-from penstock.model.clock import Chance
+from penstock.model.clock import Randomness
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState
 from penstock.storage import marks, partition_metadata, set_aside
@@ -121,7 +121,7 @@ class DataDirectories:
                     cleaned_to=last.cleaned_to,
                 )
 
-    def give(self, logs: Collection[StrayLog], name: str, topic_id: TopicId, chance: Chance) -> None:
+    def give(self, logs: Collection[StrayLog], name: str, topic_id: TopicId, randomness: Randomness) -> None:
         """Write into the logs whose they are now; the next start puts them in their place."""
         for log in logs:
             if log.topic_id != topic_id:
@@ -133,7 +133,7 @@ class DataDirectories:
             if log.path.endswith(STRAY_DIRECTORY):
                 set_aside.write_note(self._disk, given)
             elif log.tp != tp or log.topic_id != topic_id:
-                set_aside.set_aside(self._disk, given, chance.uuid_bytes().hex())
+                set_aside.set_aside(self._disk, given, randomness.uuid_bytes().hex())
 
     def epoch_of(self, log: StrayLog | None) -> int:
         """The leader epoch for a log that is led again: no batch in it has it."""
@@ -167,7 +167,7 @@ async def read_image(store: MetadataStore) -> MetadataImage:
 
 
 async def adopt(
-    store: MetadataStore, directories: DataDirectories, adoption: Adoption, *, broker_id: int, chance: Chance
+    store: MetadataStore, directories: DataDirectories, adoption: Adoption, *, broker_id: int, randomness: Randomness
 ) -> TopicState:
     """Make a topic of orphaned logs; as it is in the metadata now."""
     image = await read_image(store)
@@ -191,7 +191,7 @@ async def adopt(
         )
     topic_id = orphan.topic_id
     if topic_id == TOPIC_ID_ZERO or topic_id in image.topics_by_id:
-        topic_id = TopicId(chance.uuid_bytes())
+        topic_id = TopicId(randomness.uuid_bytes())
     elif topic_id in image.deletions:
         operations.append(Delete(deletion_path(topic_id)))
     topic = TopicState(
@@ -209,7 +209,7 @@ async def adopt(
             for index in range(count_of(adoption))
         ),
     )
-    directories.give(orphan.logs.values(), name, topic_id, chance)
+    directories.give(orphan.logs.values(), name, topic_id, randomness)
     await store.multi([*operations, Create(topic_path(name), pack_topic(topic))])
     return topic
 

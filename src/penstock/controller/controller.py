@@ -38,7 +38,7 @@ from penstock.metadata.records import (
     pack_broker,
 )
 from penstock.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode
-from penstock.model.clock import Chance
+from penstock.model.clock import Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController
 from penstock.model.ids import TopicId
@@ -103,7 +103,7 @@ class Controller:
         *,
         store: MetadataStore,
         catalog: Catalog,
-        chance: Chance,
+        randomness: Randomness,
         config: Callable[[], BrokerConfig],
         epoch_version: int | None,
         id_floor: ProducerIdFloor | None = None,
@@ -114,7 +114,7 @@ class Controller:
         """
         self._store = store
         self._catalog = catalog
-        self._chance = chance
+        self._randomness = randomness
         self._config = config
         self._id_floor = id_floor
         # Never the newest version seen: a deposed controller watches its successor's election too.
@@ -138,8 +138,8 @@ class Controller:
                 self.image,
                 some,
                 config=self._config(),
-                make_id=self._chance.uuid_bytes,
-                first=self._chance.below(max(len(self.image.brokers), 1)),
+                make_id=self._randomness.uuid_bytes,
+                first=self._randomness.below(max(len(self.image.brokers), 1)),
             )
 
         return await self._carry_out_in_parts(topics, plan, validate_only=validate_only)
@@ -156,7 +156,7 @@ class Controller:
         """Give topics more partitions."""
 
         def plan(some: Sequence[Growth]) -> Plan[TopicState]:
-            first = self._chance.below(max(len(self.image.brokers), 1))
+            first = self._randomness.below(max(len(self.image.brokers), 1))
             return plan_growths(self.image, some, first=first)
 
         return await self._carry_out_in_parts(growths, plan, validate_only=validate_only)

@@ -12,7 +12,7 @@ from penstock.groups.record_formats import EventReader
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.records import NO_CONFIGS
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.timers import Timers
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
@@ -34,7 +34,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         image: MetadataImage,
         config: Callable[[], BrokerConfig],
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         timers: Timers,
         threads: Executor,
         log: Logger,
@@ -52,7 +52,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
             log=log,
             counters=counters,
         )
-        self._chance = chance
+        self._randomness = randomness
         self._topics = ImageTopics(image)
 
     def is_managed(self, group: str) -> bool:
@@ -89,8 +89,8 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
     def _member_id(self, prefix: str | None) -> str:
         """An id nobody has: a prefix and a random UUID as Java prints it, or without one as Kafka prints its own."""
         if prefix is None:
-            return urlsafe_b64encode(self._chance.uuid_bytes()).decode().rstrip("=")
-        raw = self._chance.uuid_bytes().hex()
+            return urlsafe_b64encode(self._randomness.uuid_bytes()).decode().rstrip("=")
+        raw = self._randomness.uuid_bytes().hex()
         return f"{prefix}-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
 
     def follow(self, delta: ImageDelta) -> None:

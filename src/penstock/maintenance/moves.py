@@ -7,7 +7,7 @@ from threading import Event
 
 from penstock.config.broker import BrokerConfig
 from penstock.maintenance.throttle import StoppableThrottle, Stopped
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
 from penstock.model.ids import TopicPartition
@@ -32,7 +32,7 @@ class Moving:
         store: LogStore,
         config: Callable[[], BrokerConfig],
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         threads: Executor,
         log: Logger,
     ) -> None:
@@ -40,7 +40,7 @@ class Moving:
         self._store = store
         self._config = config
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self._threads = threads
         self._log = log
         self._wanted: dict[TopicPartition, LogDirectory] = {}
@@ -116,4 +116,4 @@ class Moving:
         self._log.info("partition_moved", partition=str(host.tp), to=move.target.path)
 
     def _unique(self) -> str:
-        return self._chance.uuid_bytes().hex()
+        return self._randomness.uuid_bytes().hex()

@@ -1,6 +1,6 @@
-"""Time and chance, the only file that asks the operating system for either.
+"""Time and randomness, the only file that asks the operating system for either.
 
-Everything else takes a `Clock` and a `Chance`, so that a simulation can own both.
+Everything else takes a `Clock` and a `Randomness`, so that a simulation can own both.
 """
 
 import random
@@ -31,7 +31,7 @@ class SystemClock:
     """The function itself: every request asks three times, and a method around it would double the cost."""
 
 
-class Chance(Protocol):
+class Randomness(Protocol):
     """Where identifiers and jitter come from."""
 
     def uuid_bytes(self) -> bytes:
@@ -43,7 +43,7 @@ class Chance(Protocol):
         ...
 
 
-class SystemChance:
+class SystemRandomness:
     """The machine's own randomness."""
 
     def uuid_bytes(self) -> bytes:

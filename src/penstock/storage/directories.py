@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from penstock.model.clock import Chance
+from penstock.model.clock import Randomness
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.storage.disk import Disk, DiskLock, replace_file
@@ -135,7 +135,7 @@ class LogDirectory:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    def acquire(self, broker_id: int, cluster_id: str, chance: Chance) -> None:
+    def acquire(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
         """Make the directory this broker's own. `StartRefused` when it is another's; `OSError` when it is unusable."""
         if not self.disk.exists(self.path):
             self.disk.make_directory(self.path, parents=True)
@@ -146,13 +146,13 @@ class LogDirectory:
                 f"{self.path} is in use by another process, which holds {self.file(LOCK)}. "
                 "Stop that one, or give this broker another directory (--data, log.dirs)."
             )
-        self._identify(broker_id, cluster_id, chance)
+        self._identify(broker_id, cluster_id, randomness)
 
-    def _identify(self, broker_id: int, cluster_id: str, chance: Chance) -> None:
+    def _identify(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
         """Check whose data it is, or say so when it is nobody's."""
         path = self.file(META_PROPERTIES)
         if not self.disk.exists(path):
-            self.directory_id = base64.urlsafe_b64encode(chance.uuid_bytes()).decode().rstrip("=")
+            self.directory_id = base64.urlsafe_b64encode(randomness.uuid_bytes()).decode().rstrip("=")
             lines = (
                 "version=1",
                 f"{NODE_ID}={broker_id}",

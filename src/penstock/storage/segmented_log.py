@@ -5,7 +5,7 @@ from functools import partial
 from typing import NoReturn, Protocol
 
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.producers import ProducerSnapshot
@@ -47,7 +47,6 @@ class SegmentedLog:
     __slots__ = (
         "_config",
         "active",
-        "chance",
         "checkpointed",
         "cleaned_to",
         "cleaning",
@@ -69,6 +68,7 @@ class SegmentedLog:
         "pooled",
         "producers",
         "producers_unsaved",
+        "randomness",
         "recovery_point",
         "rewrites",
         "segments",
@@ -90,7 +90,7 @@ class SegmentedLog:
         path: str,
         *,
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         stop: Stop = Stop.CLEAN,
         log_start: int = 0,
         log_end: int = 0,
@@ -103,7 +103,7 @@ class SegmentedLog:
         self.directory = directory
         self.path = path
         self.clock = clock
-        self.chance = chance
+        self.randomness = randomness
         self.log_start = log_start
         self.log_end = log_end
         self.size_bytes = size_bytes
@@ -378,7 +378,7 @@ class SegmentedLog:
 
     def _jitter(self) -> int:
         bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
-        return self.chance.below(bound) if bound > 0 else 0
+        return self.randomness.below(bound) if bound > 0 else 0
 
     def release(self) -> bool:
         """Close the active segment's file to make room for another, with its indexes on the disk."""

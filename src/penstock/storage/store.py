@@ -5,7 +5,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.model.clock import Chance, Clock
+from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.observe.log import Logger
@@ -75,7 +75,7 @@ class LogStore:
         *,
         disk: Disk,
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         log: Logger,
         files_open_max: int = FILES_OPEN_MAX,
         on_offline: Callable[[LogDirectory], None] | None = None,
@@ -83,7 +83,7 @@ class LogStore:
         assert paths, "a broker needs a directory"
         self._disk = disk
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self._log = log
         self._tell_offline = on_offline
         files = OpenFiles(files_open_max)
@@ -159,7 +159,7 @@ class LogStore:
         self, directory: LogDirectory, default: LogSettings, broker_id: int, cluster_id: str, threads: int
     ) -> None:
         try:
-            directory.acquire(broker_id, cluster_id, self._chance)
+            directory.acquire(broker_id, cluster_id, self._randomness)
             stop = directory.last_stop()
             logs = self._find(directory, default, stop)
             self._find_strays(directory)
@@ -336,7 +336,7 @@ class LogStore:
         path: str,
         stop: Stop,
     ) -> Log:
-        return Log(tp, topic_id, config, directory, path, clock=self._clock, chance=self._chance, stop=stop)
+        return Log(tp, topic_id, config, directory, path, clock=self._clock, randomness=self._randomness, stop=stop)
 
     def _emptiest(self) -> LogDirectory:
         online = [directory for directory in self.all_directories if directory.offline is None]
@@ -365,7 +365,7 @@ class LogStore:
         self.trash.add(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _unique(self) -> str:
-        return self._chance.uuid_bytes().hex()
+        return self._randomness.uuid_bytes().hex()
 
     def _stuck(self, log: Log, error: OSError, doing: str) -> KafkaStorageError:
         """A log whose directory could not be renamed still has the name: no other may be created over it."""

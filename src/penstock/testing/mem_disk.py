@@ -1,6 +1,6 @@
 """A disk in memory that fails on request: it loses what was not fsynced, fills up, goes read-only, rots.
 
-What survives a power cut is decided by a `Chance`, so that a seed reproduces it:
+What survives a power cut is decided by a `Randomness`, so that a seed reproduces it:
 
 - a file keeps what was there at its last fsync, plus any subset of the writes since, each whole or torn at a sector;
 - a directory keeps the entries of its last fsync, plus some of the changes since, in their order: file systems with a
@@ -11,7 +11,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from penstock.model.clock import Chance
+from penstock.model.clock import Randomness
 from penstock.storage.disk import Buffer, DiskFile, DiskLock, FileStat
 
 SECTOR_BYTES = 512
@@ -60,17 +60,17 @@ class Inode:
         self.durable = bytes(self.data)
         self.pending.clear()
 
-    def crash(self, chance: Chance) -> None:
+    def crash(self, randomness: Randomness) -> None:
         """Become what a power cut leaves."""
         data = bytearray(self.durable)
         for position, written in self.pending:
             if written is None:
-                if chance.below(2):
+                if randomness.below(2):
                     del data[position:]
                     data.extend(bytes(position - len(data)))
                 continue
             for start in range(0, len(written), SECTOR_BYTES):
-                if chance.below(4):
+                if randomness.below(4):
                     piece = written[start : start + SECTOR_BYTES]
                     data.extend(bytes(max(0, position + start - len(data))))
                     data[position + start : position + start + len(piece)] = piece
@@ -97,14 +97,14 @@ class Folder:
         self.durable = dict(self.entries)
         self.pending.clear()
 
-    def crash(self, chance: Chance) -> None:
+    def crash(self, randomness: Randomness) -> None:
         entries = dict(self.durable)
-        for gone, come, named in self.pending[: chance.below(len(self.pending) + 1)]:
+        for gone, come, named in self.pending[: randomness.below(len(self.pending) + 1)]:
             apply(entries, gone, come, named)
         self.entries = entries
         self.sync()
         for named in entries.values():
-            named.crash(chance)
+            named.crash(randomness)
 
 
 def apply(entries: "dict[str, Inode | Folder]", gone: str | None, come: str | None, named: "Inode | Folder") -> None:
@@ -210,9 +210,9 @@ class MemDisk:
         """Make an operation fail on paths that contain a text."""
         self.faults.append(Fault(operation=operation, path_part=path_part, error=error, times=times))
 
-    def crash(self, chance: Chance) -> None:
-        """Cut the power: what was not fsynced survives by chance, and every process is gone."""
-        self._root.crash(chance)
+    def crash(self, randomness: Randomness) -> None:
+        """Cut the power: what was not fsynced survives at random, and every process is gone."""
+        self._root.crash(randomness)
         self._boots += 1
         self.kill()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from penstock.model.clock import Chance, SystemChance
+from penstock.model.clock import Randomness, SystemRandomness
 from pyspark_penstock.lake import Batch, DataFile, LakeTable
 from pyspark_penstock.pipelines.data_files import close_file, open_file, path_in, take_rows, with_footer
 from pyspark_penstock.pipelines.store import Store
@@ -25,7 +25,7 @@ RUN_FILES_MIN = 8
 READ_ROWS = 1 << 16
 
 
-def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Chance | None = None) -> int:
+def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Randomness | None = None) -> int:
     """Merge runs of at least so many small files; how many files are gone."""
     gone = 0
     for group in _folders(table.files(), files_min):
@@ -34,7 +34,7 @@ def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Chance 
             for same in _same_schema(table.store, run):
                 if len(same) < 2:
                     continue
-                merged = _merge(table, same, (chance or SystemChance()).uuid_bytes().hex())
+                merged = _merge(table, same, (chance or SystemRandomness()).uuid_bytes().hex())
                 table.replace(same, merged)
                 gone += len(same) - 1
     return gone

@@ -20,7 +20,7 @@ from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
-from penstock.model.clock import Clock, SystemChance, SystemClock
+from penstock.model.clock import Clock, SystemClock, SystemRandomness
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import Pending
@@ -75,7 +75,7 @@ class World:
         controller = Controller(
             store=store,
             catalog=ground.catalog,
-            chance=ground.chance,
+            randomness=ground.randomness,
             config=ground.settings,
             epoch_version=epoch_version,
         )
@@ -115,13 +115,13 @@ class World:
 
 
 def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
-    chance, log = SystemChance(), logger("test")
+    randomness, log = SystemRandomness(), logger("test")
     return Ground(
         live=LiveConfig(config),
         catalog=Catalog(),
-        logs=LogStore([str(directory / "logs")], disk=RealDisk(), clock=clock, chance=chance, log=log),
+        logs=LogStore([str(directory / "logs")], disk=RealDisk(), clock=clock, randomness=randomness, log=log),
         clock=clock,
-        chance=chance,
+        randomness=randomness,
         threads=ThreadPoolExecutor(max_workers=1),
         log=log,
         quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),

@@ -37,7 +37,7 @@ from penstock.metadata.records import (
     BrokerState,
     pack,
 )
-from penstock.model.clock import SystemChance
+from penstock.model.clock import SystemRandomness
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
 from penstock.model.topic import TopicState
 from penstock.storage.disk import RealDisk
@@ -69,7 +69,7 @@ class Cluster:
         controller = Controller(
             store=store,
             catalog=catalog,
-            chance=SystemChance(),
+            randomness=SystemRandomness(),
             config=lambda: live.current,
             epoch_version=epoch_version,
             id_floor=ProducerIdFloor(RealDisk(), str(directory)),
@@ -202,7 +202,7 @@ def test_a_broker_that_was_not_elected_writes_nothing(tmp_path: Path) -> None:
         other = Controller(
             store=cluster.store,
             catalog=cluster.catalog,
-            chance=SystemChance(),
+            randomness=SystemRandomness(),
             config=lambda: cluster.live.current,
             epoch_version=await elect_controller(cluster.store, 2),
         )

@@ -57,7 +57,7 @@ class Groups:
             image=self.image,
             config=lambda: self.rig.config,
             clock=self.rig.clock,
-            chance=Seeded(),
+            randomness=Seeded(),
             timers=self.rig.timers,
             threads=self.rig.threads,
             log=self.rig.notes,

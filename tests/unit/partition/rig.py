@@ -43,7 +43,7 @@ class ManualClock:
 
 
 class Seeded:
-    """Chance from a seed."""
+    """Randomness from a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -202,7 +202,7 @@ class Rig:
             paths,
             disk=self.disk,
             clock=self.clock,
-            chance=Seeded(next(LIVES)),
+            randomness=Seeded(next(LIVES)),
             log=self.notes,
             on_offline=self._offline,
         )

@@ -56,14 +56,14 @@ class Writers:
         )
         self.rig.append(self.host, marker, internal=True)
 
-    def act(self, chance: random.Random) -> None:
+    def act(self, randomness: random.Random) -> None:
         """One thing that happens to a partition."""
-        producer_id = chance.choice(PRODUCERS)
-        what = chance.random()
+        producer_id = randomness.choice(PRODUCERS)
+        what = randomness.random()
         if what < 0.45:
             self.write(producer_id)
         elif what < 0.8:
-            self.end(producer_id, commit=chance.random() < 0.4)
+            self.end(producer_id, commit=randomness.random() < 0.4)
         elif what < 0.88:
             self.host.snapshot(NOW_MS)
         elif what < 0.95:
@@ -122,13 +122,13 @@ def assert_readers_see_what_the_log_says(writers: Writers) -> None:
 
 def crashed_at(point: int, seed: int) -> MemDisk | None:
     """A disk whose process got as far as its change number `point`; None when it came to its end before."""
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     writers = Writers()
     disk = writers.rig.disk
     disk.cut_power_at = disk.operations + point
     with contextlib.suppress(PowerCut):
         for _ in range(ACTIONS):
-            writers.act(chance)
+            writers.act(randomness)
         return None
     return disk
 
@@ -158,7 +158,7 @@ def test_readers_see_no_aborted_record_wherever_a_crash_came(seed: int, power: b
 
 
 class Unlucky:
-    """Chance that loses everything a power cut can take."""
+    """Randomness that loses everything a power cut can take."""
 
     def below(self, bound: int) -> int:
         return 0

@@ -21,7 +21,7 @@ def _little_is_read_again_after_a_process_crash(monkeypatch: pytest.MonkeyPatch)
 
 
 class FewLost(Seeded):
-    """Chance that keeps files and their names, and loses one sector in twenty."""
+    """Randomness that keeps files and their names, and loses one sector in twenty."""
 
     def below(self, bound: int) -> int:
         if bound == 4:

@@ -1,4 +1,4 @@
-"""What the tests of storage share: a clock and a chance they own, small settings, batches, and logs on any disk."""
+"""What the tests of storage share: a clock and a randomness they own, small settings, batches, and logs on any disk."""
 
 import random
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class ManualClock:
 
 
 class Seeded:
-    """Chance from a seed."""
+    """Randomness from a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -112,7 +112,7 @@ def log_on(
         directory or directory_of(disk, home=path.rpartition("/")[0]),
         path,
         clock=clock or ManualClock(),
-        chance=Seeded(),
+        randomness=Seeded(),
         stop=stop,
         log_start=log_start,
         recovery_point=recovery_point,

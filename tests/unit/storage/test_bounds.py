@@ -22,7 +22,7 @@ def store_at(path: str) -> LogStore:
         [path],
         disk=RealDisk(),
         clock=ManualClock(),
-        chance=Seeded(),
+        randomness=Seeded(),
         log=logger("storage"),
         files_open_max=FILES_OPEN_MAX,
     )

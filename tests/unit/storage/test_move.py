@@ -21,7 +21,7 @@ SMALL = Settings(
 
 
 def store_on(disk: MemDisk) -> LogStore:
-    store = LogStore(["/one", "/two"], disk=disk, clock=ManualClock(), chance=Seeded(), log=logger("storage"))
+    store = LogStore(["/one", "/two"], disk=disk, clock=ManualClock(), randomness=Seeded(), log=logger("storage"))
     store.load(Settings(), broker_id=1, cluster_id="c")
     return store
 

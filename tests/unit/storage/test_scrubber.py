@@ -12,7 +12,7 @@ from penstock.testing.mem_disk import MemDisk
 
 
 def store_of(disk: MemDisk, clock: ManualClock) -> LogStore:
-    store = LogStore(["/data"], disk=disk, clock=clock, chance=Seeded(), log=logger("storage"))
+    store = LogStore(["/data"], disk=disk, clock=clock, randomness=Seeded(), log=logger("storage"))
     store.load(Settings(), broker_id=1, cluster_id="c")
     for partition in range(3):
         log = store.create(TopicPartition("t", partition), TOPIC_ID_ZERO, Settings(segment_bytes_effective=500))

@@ -20,7 +20,9 @@ A, B = TopicPartition("a", 0), TopicPartition("b-with-dash", 11)
 
 
 def store_on(disk: Disk, *paths: str, broker_id: int = 1, cluster_id: str = "c", seed: int = 0) -> LogStore:
-    store = LogStore(paths or ("/data",), disk=disk, clock=ManualClock(), chance=Seeded(seed), log=logger("storage"))
+    store = LogStore(
+        paths or ("/data",), disk=disk, clock=ManualClock(), randomness=Seeded(seed), log=logger("storage")
+    )
     store.load(Settings(), broker_id=broker_id, cluster_id=cluster_id)
     return store
 

@@ -24,7 +24,7 @@ BEFORE, CUT, AFTER = 40, 4, 30
 
 
 def store_on(disk: MemDisk) -> LogStore:
-    store = LogStore(["/data"], disk=disk, clock=ManualClock(), chance=Seeded(), log=logger("storage"))
+    store = LogStore(["/data"], disk=disk, clock=ManualClock(), randomness=Seeded(), log=logger("storage"))
     store.load(SETTINGS, broker_id=1, cluster_id="c")
     return store
 

@@ -130,16 +130,16 @@ class Broker:
 class Transaction:
     """What a client wanted, and what it was told."""
 
-    def __init__(self, name: str, chance: random.Random) -> None:
-        self.partitions = chance.choice([(0,), (1,), (0, 1)])
+    def __init__(self, name: str, randomness: random.Random) -> None:
+        self.partitions = randomness.choice([(0,), (1,), (0, 1)])
         self.left = [
-            (p, b"%s.%d.%d" % (name.encode(), p, n)) for p in self.partitions for n in range(chance.choice((1, 2)))
+            (p, b"%s.%d.%d" % (name.encode(), p, n)) for p in self.partitions for n in range(randomness.choice((1, 2)))
         ]
         self.sent: set[tuple[int, bytes]] = set()
         self.acknowledged: set[tuple[int, bytes]] = set()
-        self.has_offset = chance.random() < 0.5
+        self.has_offset = randomness.random() < 0.5
         self.offset: int | None = None
-        self.commits = chance.random() < 0.75
+        self.commits = randomness.random() < 0.75
         self.is_ended = False
 
 
@@ -209,7 +209,7 @@ class Client:
         self.phase = self.begin
 
     def begin(self, _: None) -> None:
-        self.transactions.append(Transaction(f"{self.name}-{len(self.transactions)}", self._model.chance))
+        self.transactions.append(Transaction(f"{self.name}-{len(self.transactions)}", self._model.randomness))
         self.phase = self.add
 
     def add(self, answer: PartitionsAdded | None) -> None:
@@ -311,15 +311,15 @@ class Model:
     """A broker that is killed again and again, and its clients."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.randomness = random.Random(seed)
         self._producer_ids = iter(range(7, 1_000_000))
         self._leader_epoch = 0
         self.broker = Broker(None, 0, self._producer_ids, NOW_MS)
         versions = (BUMPING_VERSION, FIRST_VERSION)
-        self.clients = [Client(self, f"t{number}", self.chance.choice(versions)) for number in range(3)]
+        self.clients = [Client(self, f"t{number}", self.randomness.choice(versions)) for number in range(3)]
 
     async def crash(self) -> None:
-        power_cut = Seeded(self.chance.randrange(1 << 30)) if self.chance.random() < 0.5 else None
+        power_cut = Seeded(self.randomness.randrange(1 << 30)) if self.randomness.random() < 0.5 else None
         disk = await self.broker.end(power_cut)
         self._leader_epoch += 1
         self.broker = Broker(disk, self._leader_epoch, self._producer_ids, self.broker.rig.clock.ms)
@@ -327,16 +327,16 @@ class Model:
             client.answers = None
 
     async def step(self) -> None:
-        chance, broker = self.chance, self.broker
-        kind = chance.random()
+        randomness, broker = self.randomness, self.broker
+        kind = randomness.random()
         if kind < 0.6:
-            chance.choice(self.clients).step()
+            randomness.choice(self.clients).step()
         elif kind < 0.75:
-            broker.flush(first_only=chance.random() < 0.5)
+            broker.flush(first_only=randomness.random() < 0.5)
         elif kind < 0.9:
-            await broker.turns(chance.randrange(1, 5))
+            await broker.turns(randomness.randrange(1, 5))
         elif kind < 0.985:
-            broker.rig.loop.pass_ms(chance.choice([10, 100, 1_000, 6_000, 31_000]))
+            broker.rig.loop.pass_ms(randomness.choice([10, 100, 1_000, 6_000, 31_000]))
             await broker.turns(1)
         else:
             await self.crash()
@@ -351,7 +351,7 @@ class Model:
                     client.step()
             await self._pass(200)
         assert all(client.rests for client in self.clients), "a client does not come to its end"
-        if self.chance.random() < 0.5:
+        if self.randomness.random() < 0.5:
             await self.crash()
         for _ in range(60):
             await self._pass(2_500)

@@ -145,11 +145,11 @@ def hashes(module: Any, table: list[tuple[bytes | None, bytes | None]]) -> int:
 
 
 @settings(max_examples=60)
-@given(table=st.lists(st.tuples(blobs, blobs), min_size=1, max_size=20), chance=st.randoms(use_true_random=False))
-def test_rows_in_any_order_and_in_any_pieces_have_one_sum_of_hashes(table: list[Any], chance: Any) -> None:
+@given(table=st.lists(st.tuples(blobs, blobs), min_size=1, max_size=20), randomness=st.randoms(use_true_random=False))
+def test_rows_in_any_order_and_in_any_pieces_have_one_sum_of_hashes(table: list[Any], randomness: Any) -> None:
     shuffled = table[:]
-    chance.shuffle(shuffled)
-    cut = chance.randint(1, len(table))
+    randomness.shuffle(shuffled)
+    cut = randomness.randint(1, len(table))
     (expected,) = {hashes(module, table) for module in (each.values[0] for each in EITHER)}
 
     for module in (each.values[0] for each in EITHER):

@@ -1,4 +1,4 @@
-"""Transactions, sends and polls by chance, against a live broker, written down as a history.
+"""Transactions, sends and polls at random, against a live broker, written down as a history.
 
 Half of the workers read every partition for themselves; the others share a group and commit its offsets inside of their
 transactions. A worker that is fenced, or cannot find out how a transaction ended, goes on as a new process with a new
@@ -53,7 +53,7 @@ class Plan:
     topic: str
     partitions: int = 3
     workers: int = 4
-    abort_chance: float = 0.15
+    abort_probability: float = 0.15
     transaction_timeout_ms: int = 10_000
     group_protocol: str = "classic"
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -103,11 +103,11 @@ class OutcomeUnknown(Exception):
 class Worker:
     """One program that reads and writes, until it is told to stop."""
 
-    def __init__(self, plan: Plan, recorder: Recorder, number: int, chance: random.Random) -> None:
+    def __init__(self, plan: Plan, recorder: Recorder, number: int, randomness: random.Random) -> None:
         self._plan = plan
         self._recorder = recorder
         self._number = number
-        self._chance = chance
+        self._randomness = randomness
         self._clock = SystemClock()
         self._grouped = number % 2 == 1
         self._stopping = threading.Event()
@@ -187,7 +187,7 @@ class Worker:
             self._offsets[int(message.value())] = message.offset()
 
     def _operation(self, producer: Any, consumer: Any, process: int) -> None:
-        if not self._grouped and self._chance.random() < 0.25:
+        if not self._grouped and self._randomness.random() < 0.25:
             if seen := self._poll(consumer).seen:
                 self._recorder.write(Operation(process=process, outcome=Outcome.OK, ops=(Poll(seen=seen),)))
             return
@@ -214,17 +214,17 @@ class Worker:
             # The end of the one before was never answered.
             raise OutcomeUnknown from error
         try:
-            for _ in range(self._chance.randrange(1, OPS_MAX + 1)):
-                if self._chance.random() < 0.4:
+            for _ in range(self._randomness.randrange(1, OPS_MAX + 1)):
+                if self._randomness.random() < 0.4:
                     ops.append(self._poll(consumer))
                 else:
-                    index = self._chance.randrange(self._plan.partitions)
+                    index = self._randomness.randrange(self._plan.partitions)
                     send = Send(key=f"{self._plan.topic}/{index}", value=self._recorder.value())
                     ops.append(send)
                     producer.produce(self._plan.topic, str(send.value), partition=index)
             if self._grouped:
                 self._send_offsets(producer, consumer, ops)
-            if self._chance.random() < self._plan.abort_chance:
+            if self._randomness.random() < self._plan.abort_probability:
                 return self._abort(producer)
         except kafka().KafkaException as error:
             if error.args[0].fatal():
@@ -336,11 +336,11 @@ class Worker:
 class Workload:
     """Workers, somebody who looks at the bounds meanwhile, and the reading of everything at the end."""
 
-    def __init__(self, plan: Plan, path: Path, chance: random.Random) -> None:
+    def __init__(self, plan: Plan, path: Path, randomness: random.Random) -> None:
         self._plan = plan
         self._clock = SystemClock()
         self.recorder = Recorder(path)
-        seeds = [chance.getrandbits(64) for _ in range(plan.workers)]
+        seeds = [randomness.getrandbits(64) for _ in range(plan.workers)]
         self._workers = [Worker(plan, self.recorder, number, random.Random(seed)) for number, seed in enumerate(seeds)]
         self._stopping = threading.Event()
         self._looker = threading.Thread(target=self._look, name="looker")
