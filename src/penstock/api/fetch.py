@@ -71,7 +71,7 @@ def encode(answer: FetchAnswer, version: int) -> list[Buffer]:
     parts, _ = encode_fetch_response(
         answer.topics, version, answer.throttle_time_ms, answer.error_code, answer.session_id
     )
-    return parts  # type: ignore[return-value]  # each is bytes, or what a host gave as records
+    return parts  # type: ignore[return-value]  # each is bytes, or what a replica gave as records
 
 
 class Fetch:
@@ -152,7 +152,7 @@ class Fetch:
                 bytes_min=min(request.bytes_min, bytes_max),
                 bytes_max=bytes_max,
                 read_committed=request.isolation_level == READ_COMMITTED,
-                replica=request.replica_id,
+                replica_id=request.replica_id,
             ),
             session_id=request.session_id,
             epoch=request.session_epoch,
@@ -258,7 +258,7 @@ class Fetch:
         """Count what goes out, and name the leaders of partitions that are elsewhere."""
         for partition, outcome in told:
             if isinstance(outcome, Fetched) and len(outcome.records):
-                name = self._fetches.hosts.name_of(partition.topic)
+                name = self._fetches.replicas.name_of(partition.topic)
                 if name is not None:
                     self._traffic.row(name).bytes_out += len(outcome.records)
         if context.api_version >= LEADERS_FROM:
@@ -269,8 +269,8 @@ class Fetch:
         answered = (found for _, _, partitions in topics for found in partitions)
         for (partition, outcome), found in zip(told, answered, strict=True):
             if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
-                name = self._fetches.hosts.name_of(partition.topic)
-                topic = None if name is None else self._fetches.hosts.topic(name)
+                name = self._fetches.replicas.name_of(partition.topic)
+                topic = None if name is None else self._fetches.replicas.topic(name)
                 if topic is not None and partition.partition < len(topic.partitions):
                     state = topic.partitions[partition.partition]
                     found.current_leader = (state.leader, state.leader_epoch)

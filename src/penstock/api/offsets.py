@@ -21,8 +21,8 @@ from penstock.model.generated_errors import (
     UnsupportedVersion,
 )
 from penstock.model.turns import Turns
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.view import LogChanged, LogView, TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch
@@ -46,15 +46,15 @@ EPOCHS_AT_ONCE_MAX = 16
 SEARCHES_MAX = 10
 """Searches of one log for one answer: each but the first follows a change of its files."""
 
-Search = tuple[ListOffsetsPartitionResponse, PartitionHost, int, Callable[[LogView], TimedOffset | None]]
-"""An answer to fill in, its host, the offset readers may see up to, and the look-up that reads the disk."""
+Search = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogView], TimedOffset | None]]
+"""An answer to fill in, its replica, the offset readers may see up to, and the look-up that reads the disk."""
 
 
 class Offsets:
     """Answers about positions; changes nothing."""
 
-    def __init__(self, *, hosts: Hosts, turns: Turns) -> None:
-        self._hosts = hosts
+    def __init__(self, *, replicas: Replicas, turns: Turns) -> None:
+        self._replicas = replicas
         self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
@@ -101,14 +101,14 @@ class Offsets:
     def _one(
         self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
     ) -> ListOffsetsPartitionResponse:
-        index, timestamp, budget = item.partition_index, item.timestamp, self._hosts.decompression
+        index, timestamp, budget = item.partition_index, item.timestamp, self._replicas.decompression
         try:
             if timestamp < LATEST and version < VERSION_SINCE.get(timestamp, 1 if timestamp == EARLIEST else 1 << 15):
                 raise UnsupportedVersion
             if isolation_level not in (0, READ_COMMITTED):
                 raise UnknownServerError
-            host = self._hosts.get(topic, index)
-            state = host.state
+            replica = self._replicas.get(topic, index)
+            state = replica.state
             state.check_leader()
             state.check_epoch(item.current_leader_epoch)
             answer = ListOffsetsPartitionResponse(partition_index=index)
@@ -120,12 +120,12 @@ class Offsets:
                 answer.leader_epoch = state.leader_epoch
             elif timestamp in (EARLIEST, EARLIEST_LOCAL):
                 answer.offset = state.log_start
-                known = host.log.epochs.epoch_at(state.log_start)
+                known = replica.log.epochs.epoch_at(state.log_start)
                 answer.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
-                searches.append((answer, host, readable, lambda view: view.max_timestamp(budget)))
+                searches.append((answer, replica, readable, lambda view: view.max_timestamp(budget)))
             elif timestamp >= 0:
-                searches.append((answer, host, readable, lambda view: view.offset_for_time(timestamp, budget)))
+                searches.append((answer, replica, readable, lambda view: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
             return failed(index, error)
         if version < EPOCHS_FROM:
@@ -133,9 +133,9 @@ class Offsets:
         return answer
 
     async def _search(self, searches: list[Search], version: int) -> None:
-        for answer, host, readable, search in searches:
+        for answer, replica, readable, search in searches:
             try:
-                found = await searched(host, search)
+                found = await searched(replica, search)
             except BrokerError as error:
                 answer.error_code, _ = wire_error(error)
                 continue
@@ -164,29 +164,31 @@ class Offsets:
         """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""
         answer = by_epoch.EpochEndOffset(partition=item.partition)
         try:
-            host = self._hosts.get(topic, item.partition)
-            host.state.check_leader()
-            host.state.check_epoch(item.current_leader_epoch)
-            if item.leader_epoch == host.state.leader_epoch:
+            replica = self._replicas.get(topic, item.partition)
+            replica.state.check_leader()
+            replica.state.check_epoch(item.current_leader_epoch)
+            if item.leader_epoch == replica.state.leader_epoch:
                 # Known also while nothing has been written in it.
-                answer.leader_epoch, answer.end_offset = item.leader_epoch, host.state.log_end
+                answer.leader_epoch, answer.end_offset = item.leader_epoch, replica.state.log_end
             else:
-                answer.leader_epoch, answer.end_offset = host.log.epochs.end_of(item.leader_epoch, host.state.log_end)
+                answer.leader_epoch, answer.end_offset = replica.log.epochs.end_of(
+                    item.leader_epoch, replica.state.log_end
+                )
         except BrokerError as error:
             answer.error_code, _ = wire_error(error)
         return answer
 
 
-async def searched(host: PartitionHost, search: Callable[[LogView], TimedOffset | None]) -> TimedOffset | None:
+async def searched(replica: Replica, search: Callable[[LogView], TimedOffset | None]) -> TimedOffset | None:
     """Search a log in a thread; again when a compaction changed its files meanwhile."""
     for _ in range(SEARCHES_MAX):
         try:
-            return await asyncio.to_thread(search, host.log.view())
+            return await asyncio.to_thread(search, replica.log.view())
         except LogChanged:
             continue
         except OSError as error:
-            raise host.log.directory.failed(error, f"searching {host.tp} by time") from error
-    raise KafkaStorageError(f"The files of {host.tp} changed {SEARCHES_MAX} times while they were searched.")
+            raise replica.log.directory.failed(error, f"searching {replica.tp} by time") from error
+    raise KafkaStorageError(f"The files of {replica.tp} changed {SEARCHES_MAX} times while they were searched.")
 
 
 def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:

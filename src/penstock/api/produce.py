@@ -32,8 +32,8 @@ from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
-from penstock.partition.replica import PartitionHost, VerifyTxn
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica, VerifyTxn
+from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.produce import (
@@ -46,7 +46,7 @@ from penstock.wire.produce import (
 )
 from penstock.wire.records import parse_batch_header
 
-Wait = tuple[ProducedPartition, PartitionHost, "Future[None]"]
+Wait = tuple[ProducedPartition, Replica, "Future[None]"]
 """A batch that was written, and what its acknowledgement waits for."""
 
 PARTITIONS_AT_ONCE_MAX = 100
@@ -55,7 +55,7 @@ PARTITIONS_AT_ONCE_MAX = 100
 ADMIN_CLIENT = "__admin_client"
 """Kafka's name for the tools that may write to internal topics."""
 
-Unfinished = tuple[ProducedPartition, PartitionHost, int, Awaitable[Appended]]
+Unfinished = tuple[ProducedPartition, Replica, int, Awaitable[Appended]]
 """A result to fill in, its partition, the batch's bytes, and its validation off the loop."""
 
 
@@ -79,7 +79,7 @@ class Produce:
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         timers: Timers,
         quotas: ClientQuotas,
         traffic: TopicTraffic,
@@ -87,7 +87,7 @@ class Produce:
         turns: Turns,
     ) -> None:
         self._turns = turns
-        self._hosts = hosts
+        self._replicas = replicas
         self._timers = timers
         self._quotas = quotas
         self._traffic = traffic
@@ -168,17 +168,17 @@ class Produce:
             result = ProducedPartition(index)
             produced.append(result)
             try:
-                host = self._host(context, name, topic_id, index)
+                replica = self._replica(context, name, topic_id, index)
                 size = 0 if records is None else len(records)
-                appended = host.append(records, now_ms, acks_all=acks == -1, version=version, verify_txn=verify_txn)
+                appended = replica.append(records, now_ms, acks_all=acks == -1, version=version, verify_txn=verify_txn)
                 if not isinstance(appended, Appended):
-                    unfinished.append((result, host, size, appended))
+                    unfinished.append((result, replica, size, appended))
                     continue
-                wait = self._succeeded(result, host, size, appended, acks)
+                wait = self._succeeded(result, replica, size, appended, acks)
                 if wait is not None:
-                    waits.append((result, host, wait))
+                    waits.append((result, replica, wait))
             except BrokerError as error:
-                self._refused(result, error, self._hosts.name_of(topic_id if name is None else name))
+                self._refused(result, error, self._replicas.name_of(topic_id if name is None else name))
 
     def _charge(self, context: RequestContext, request: ProduceRequest) -> None:
         size = sum(len(records) for _, _, parts in request.topics for _, records in parts if records is not None)
@@ -214,28 +214,28 @@ class Produce:
                     continue
                 header = parse_batch_header(records)
                 with suppress(BrokerError):
-                    host = self._host(context, name, topic_id, index)
+                    replica = self._replica(context, name, topic_id, index)
                     id_, epoch = header.producer_id, header.producer_epoch
-                    if header.attributes & TRANSACTIONAL_FLAG and not host.producers.is_open(id_, epoch):
+                    if header.attributes & TRANSACTIONAL_FLAG and not replica.producers.is_open(id_, epoch):
                         producer = producer or (id_, epoch)
-                        found.append(host.tp)
+                        found.append(replica.tp)
         return producer, tuple(found)
 
-    def _host(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> PartitionHost:
+    def _replica(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> Replica:
         if name is None:
             assert topic_id is not None
-            name = self._hosts.topic_name(topic_id)
+            name = self._replicas.topic_name(topic_id)
             if name is None:
                 raise UnknownTopicId
         if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
             raise InvalidTopic(f"Cannot append to internal topic {name}")
-        return self._hosts.get(name, index)
+        return self._replicas.get(name, index)
 
     def _succeeded(
-        self, result: ProducedPartition, host: PartitionHost, size: int, appended: Appended, acks: int
+        self, result: ProducedPartition, replica: Replica, size: int, appended: Appended, acks: int
     ) -> Future[None] | None:
         """Count a batch of `size` bytes and fill in where it went; give what its acknowledgement has to wait for."""
-        topic = host.tp.topic
+        topic = replica.tp.topic
         row = self._rows.get(topic) or self._traffic.row(topic)
         row.bytes_in += size
         row.records_in += appended.end - appended.base_offset
@@ -244,12 +244,12 @@ class Produce:
         result.log_start_offset = appended.log_start
         if acks == 0:
             return None
-        return host.committed(appended.end) if acks == -1 else host.durable(appended.end)
+        return replica.committed(appended.end) if acks == -1 else replica.durable(appended.end)
 
     def _refused(self, result: ProducedPartition, error: BrokerError, topic: str | None) -> None:
         """Say why nothing was written, and count it where the topic exists."""
         self._failed(result, error)
-        if topic is not None and self._hosts.topic(topic) is not None:
+        if topic is not None and self._replicas.topic(topic) is not None:
             self._traffic.row(topic).produce_refused += 1
 
     def _failed(self, result: ProducedPartition, error: BaseException) -> None:
@@ -278,13 +278,13 @@ class Produce:
         waits: list[Wait],
     ) -> Any:
         """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
-        for result, host, size, work in unfinished:
+        for result, replica, size, work in unfinished:
             try:
-                wait = self._succeeded(result, host, size, await work, request.acks)
+                wait = self._succeeded(result, replica, size, await work, request.acks)
                 if wait is not None:
-                    waits.append((result, host, wait))
+                    waits.append((result, replica, wait))
             except BrokerError as error:
-                self._refused(result, error, host.tp.topic)
+                self._refused(result, error, replica.tp.topic)
         return self._reply(request, topics, waits)
 
     def _reply(
@@ -309,7 +309,7 @@ class Produce:
 
         A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
         """
-        left = {wait: (result, host) for result, host, wait in waits}
+        left = {wait: (result, replica) for result, replica, wait in waits}
 
         def settled(wait: Future[None]) -> None:
             known = left.pop(wait, None)
@@ -324,8 +324,8 @@ class Produce:
 
         def give_up() -> None:
             while left:
-                wait, (_, host) = left.popitem()
-                host.stop_waiting(wait)
+                wait, (_, replica) = left.popitem()
+                replica.stop_waiting(wait)
 
         def expired() -> None:
             for result, _ in left.values():

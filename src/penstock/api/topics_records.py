@@ -8,7 +8,7 @@ from penstock.model.generated_errors import InvalidTopic, PolicyViolation
 from penstock.model.producers import ProducerSnapshot
 from penstock.model.topic import check_topic_name
 from penstock.model.turns import Turns
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.wire.api import delete_records as gone
 from penstock.wire.api import describe_producers as gen
 from penstock.wire.slices import each
@@ -21,10 +21,10 @@ COMPACT_ONLY = frozenset({"compact"})
 
 
 class TopicsRecords:
-    """Works on the partitions that this broker hosts."""
+    """Works on the partitions of which this broker has a replica."""
 
-    def __init__(self, *, hosts: Hosts, turns: Turns) -> None:
-        self._hosts = hosts
+    def __init__(self, *, replicas: Replicas, turns: Turns) -> None:
+        self._replicas = replicas
         self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
@@ -51,11 +51,11 @@ class TopicsRecords:
 
     def _delete(self, topic: str, index: int, offset: int) -> gone.DeleteRecordsPartitionResult:
         try:
-            host = self._hosts.get(topic, index)
-            if host.config.cleanup_policy == COMPACT_ONLY:
+            replica = self._replicas.get(topic, index)
+            if replica.config.cleanup_policy == COMPACT_ONLY:
                 # What is compacted away is decided by keys: to lose a prefix would lose the last value of some.
                 raise PolicyViolation()
-            start = host.delete_records(offset)
+            start = replica.delete_records(offset)
         except BrokerError as error:
             return gone.DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=UNKNOWN_OFFSET, error_code=error.code
@@ -78,16 +78,16 @@ class TopicsRecords:
     def _producers(self, topic: str, index: int) -> gen.PartitionResponse:
         try:
             check_topic_name(topic)
-            host = self._hosts.get(topic, index)
+            replica = self._replicas.get(topic, index)
         except InvalidTopic as error:
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=error.wire_message)
         except BrokerError as error:
             # Kafka has words for a missing topic, none for a missing partition of one that is there.
-            message = str(error) or None if self._hosts.topic(topic) else error.meaning()
+            message = str(error) or None if self._replicas.topic(topic) else error.meaning()
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=message)
         return gen.PartitionResponse(
             partition_index=index,
-            active_producers=each(host.producers.freeze(), producer_state),
+            active_producers=each(replica.producers.freeze(), producer_state),
         )
 
 

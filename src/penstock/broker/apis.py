@@ -54,7 +54,7 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
     ground = parts.ground
     return (
         Produce(
-            hosts=parts.hosts,
+            replicas=parts.replicas,
             timers=parts.timers,
             quotas=ground.quotas,
             traffic=ground.traffic,
@@ -70,8 +70,8 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             traffic=ground.traffic,
             turns=parts.turns,
         ),
-        Offsets(hosts=parts.hosts, turns=parts.turns),
-        TopicsRecords(hosts=parts.hosts, turns=parts.turns),
+        Offsets(replicas=parts.replicas, turns=parts.turns),
+        TopicsRecords(replicas=parts.replicas, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
     )
 

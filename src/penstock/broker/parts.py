@@ -27,7 +27,7 @@ from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import Levels, Logger
 from penstock.partition.fetch import Fetches
 from penstock.partition.fetch_session import FetchSessions
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.partition.watcher_notification import WatcherNotifier
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory
@@ -68,7 +68,7 @@ class Parts:
     loop: asyncio.AbstractEventLoop
     turns: Turns
     timers: Timers
-    hosts: Hosts
+    replicas: Replicas
     maintenance: Maintenance
     moving: Moving
     fetches: Fetches
@@ -80,21 +80,21 @@ class Parts:
     deletions: Deletions
 
     def begin(self) -> None:
-        """Host what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
+        """Serve what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
         ground = self.ground
-        self.hosts.start(ground.catalog.image.topics.values())
-        ground.catalog.listen(self.hosts.apply)
+        self.replicas.start(ground.catalog.image.topics.values())
+        ground.catalog.listen(self.replicas.apply)
         ground.catalog.listen(self.deletions.follow)
         self.groups.start()
         self.transactions.start()
         ground.catalog.listen(self.groups.follow)
         ground.catalog.listen(self.transactions.follow)
-        ground.live.listen(lambda _, after: self.hosts.reconfigure_all(after))
+        ground.live.listen(lambda _, after: self.replicas.reconfigure_all(after))
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
 
     def went_offline(self, directory: LogDirectory) -> None:
         """Serve nobody from a log directory that failed."""
-        self.hosts.went_offline(directory)
+        self.replicas.went_offline(directory)
         # Not at once: it may be a coordinator's own write that has just failed.
         self.loop.call_soon(self.groups.let_go)
         self.loop.call_soon(self.transactions.let_go)
@@ -112,7 +112,7 @@ class Parts:
         self.transactions.close()
         self.groups.close()
         self.timers.close()
-        self.hosts.close()
+        self.replicas.close()
 
 
 def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) -> Parts:
@@ -123,9 +123,9 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     flushes = GroupCommit(
         ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
     )
-    hosts = make_hosts(ground, loop, turns, flushes)
-    groups = make_groups(ground, hosts, timers)
-    markers = MarkerLog(hosts=hosts, groups=groups, clock=ground.clock)
+    replicas = make_replicas(ground, loop, turns, flushes)
+    groups = make_groups(ground, replicas, timers)
+    markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock)
     producer_ids = ProducerIds(controller)
     return Parts(
         ground=ground,
@@ -133,12 +133,12 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         loop=loop,
         turns=turns,
         timers=timers,
-        hosts=hosts,
-        maintenance=make_maintenance(ground, hosts, flushes),
-        moving=make_moving(ground, hosts),
-        fetches=make_fetches(ground, hosts, timers),
+        replicas=replicas,
+        maintenance=make_maintenance(ground, replicas, flushes),
+        moving=make_moving(ground, replicas),
+        fetches=make_fetches(ground, replicas, timers),
         groups=groups,
-        transactions=make_transactions(ground, hosts, timers, markers, producer_ids),
+        transactions=make_transactions(ground, replicas, timers, markers, producer_ids),
         markers=markers,
         producer_ids=producer_ids,
         internal_topics=InternalTopics(controller=controller, config=ground.settings),
@@ -146,9 +146,9 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     )
 
 
-def make_hosts(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Hosts:
+def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Replicas:
     config = ground.settings()
-    return Hosts(
+    return Replicas(
         broker_id=config.broker_id,
         config=config,
         store=ground.logs,
@@ -178,9 +178,9 @@ def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: Me
     )
 
 
-def make_maintenance(ground: Ground, hosts: Hosts, flushes: GroupCommit) -> Maintenance:
+def make_maintenance(ground: Ground, replicas: Replicas, flushes: GroupCommit) -> Maintenance:
     return Maintenance(
-        hosts=hosts,
+        replicas=replicas,
         store=ground.logs,
         config=ground.settings,
         clock=ground.clock,
@@ -192,9 +192,9 @@ def make_maintenance(ground: Ground, hosts: Hosts, flushes: GroupCommit) -> Main
     )
 
 
-def make_moving(ground: Ground, hosts: Hosts) -> Moving:
+def make_moving(ground: Ground, replicas: Replicas) -> Moving:
     return Moving(
-        hosts=hosts,
+        replicas=replicas,
         store=ground.logs,
         config=ground.settings,
         clock=ground.clock,
@@ -204,14 +204,14 @@ def make_moving(ground: Ground, hosts: Hosts) -> Moving:
     )
 
 
-def make_fetches(ground: Ground, hosts: Hosts, timers: Timers) -> Fetches:
+def make_fetches(ground: Ground, replicas: Replicas, timers: Timers) -> Fetches:
     slots = ground.settings().max_incremental_fetch_session_cache_slots
-    return Fetches(hosts=hosts, sessions=FetchSessions(slots, ground.randomness.below), timers=timers)
+    return Fetches(replicas=replicas, sessions=FetchSessions(slots, ground.randomness.below), timers=timers)
 
 
-def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinatorService:
+def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoordinatorService:
     return GroupCoordinatorService(
-        hosts=hosts,
+        replicas=replicas,
         logs=ground.logs,
         image=ground.catalog.image,
         config=ground.settings,
@@ -225,10 +225,10 @@ def make_groups(ground: Ground, hosts: Hosts, timers: Timers) -> GroupCoordinato
 
 
 def make_transactions(
-    ground: Ground, hosts: Hosts, timers: Timers, markers: MarkerLog, producer_ids: ProducerIds
+    ground: Ground, replicas: Replicas, timers: Timers, markers: MarkerLog, producer_ids: ProducerIds
 ) -> TxnCoordinatorService:
     return TxnCoordinatorService(
-        hosts=hosts,
+        replicas=replicas,
         logs=ground.logs,
         image=ground.catalog.image,
         config=ground.settings,

@@ -13,7 +13,7 @@ from penstock.observe import catalog
 from penstock.observe.metric import Sample
 from penstock.observe.partitions import BrokerView, PartitionView, TopicView
 from penstock.partition.fetch import Fetches
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 from penstock.wire.build import compiled_modules
 
@@ -25,13 +25,13 @@ class Readings:
         self,
         *,
         image: MetadataImage,
-        hosts: Hosts,
+        replicas: Replicas,
         logs: LogStore,
         listeners: list[Listener],
         fetches: Fetches,
     ) -> None:
         self._image = image
-        self._hosts = hosts
+        self._replicas = replicas
         self._logs = logs
         self._listeners = listeners
         self._fetches = fetches
@@ -53,8 +53,8 @@ class Readings:
             for state in topic.partitions:
                 tp = TopicPartition(topic.name, state.index)
                 log = self._logs.get(tp)
-                host = self._hosts.used(tp)
-                used = None if host is None else host.state
+                replica = self._replicas.used(tp)
+                used = None if replica is None else replica.state
                 start = used.log_start if used is not None else log.log_start if log is not None else 0
                 end = used.high_watermark if used is not None else log.log_end if log is not None else 0
                 size = log.size_bytes if log is not None else 0

@@ -258,7 +258,7 @@ class Broker:
     def _make_observer(self, parts: Parts, listeners: list[Listener]) -> ObserveServer:
         readings = Readings(
             image=self._ground.catalog.image,
-            hosts=parts.hosts,
+            replicas=parts.replicas,
             logs=self._ground.logs,
             listeners=listeners,
             fetches=parts.fetches,
@@ -272,7 +272,7 @@ class Broker:
                 per_partition=self._shows_partitions,
             ),
             GroupSource(
-                GroupLag(coordinators=parts.groups, hosts=parts.hosts, logs=self._ground.logs).rows,
+                GroupLag(coordinators=parts.groups, replicas=parts.replicas, logs=self._ground.logs).rows,
                 per_partition=self._shows_partitions,
             ),
             self._requests,

@@ -31,7 +31,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.timers import Timer, Timers
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
 from penstock.storage.view import LogView
 from penstock.wire.records import RecordBatchBuilder
@@ -86,11 +86,11 @@ class CoordinatorContext(ABC, Generic[S]):
     __slots__ = (
         "_clock",
         "_end",
-        "_host",
         "_log",
         "_next_ticket",
         "_phase",
         "_refusing",
+        "_replica",
         "_shard",
         "_threads",
         "_timers",
@@ -103,7 +103,7 @@ class CoordinatorContext(ABC, Generic[S]):
     def __init__(
         self,
         partition: int,
-        host: PartitionHost,
+        replica: Replica,
         shard: S,
         *,
         clock: CoordinatorClock,
@@ -114,7 +114,7 @@ class CoordinatorContext(ABC, Generic[S]):
     ) -> None:
         """`write_timeout_ms` is how long a request waits for what it wrote to be committed."""
         self.partition = partition
-        self._host = host
+        self._replica = replica
         self._shard = shard
         self._clock = clock
         self._timers = timers
@@ -124,7 +124,7 @@ class CoordinatorContext(ABC, Generic[S]):
         self._phase = Phase.LOADING
         self._next_ticket = 0
         self._waiting: dict[Ticket, Sink] = {}
-        self._end = host.state.log_end
+        self._end = replica.state.log_end
         """Where the last batch written here ends: answers wait until everything below is committed."""
         self._refusing = False
         """The last batch was not taken, which has been said."""
@@ -132,7 +132,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
     @property
     def serving(self) -> bool:
-        return self._phase is Phase.SERVING and self._host.state.leads
+        return self._phase is Phase.SERVING and self._replica.state.leads
 
     @property
     def ended(self) -> bool:
@@ -141,7 +141,7 @@ class CoordinatorContext(ABC, Generic[S]):
     @property
     def lost(self) -> bool:
         """Whether the log is out of reach until the broker starts again."""
-        return self._host.gone is not None
+        return self._replica.gone is not None
 
     @property
     def waiting(self) -> int:
@@ -176,31 +176,31 @@ class CoordinatorContext(ABC, Generic[S]):
 
         It fails with RequestTimedOut when that takes longer than a request may wait for what it wrote.
         """
-        wait = self._host.committed(self._end)
+        wait = self._replica.committed(self._end)
         if wait is not None:
             waiting = wait
             timer = self._timers.after_ms(
-                self._write_timeout_ms(), lambda: self._host.stop_waiting(waiting, RequestTimedOut())
+                self._write_timeout_ms(), lambda: self._replica.stop_waiting(waiting, RequestTimedOut())
             )
             wait.add_done_callback(lambda _: timer.cancel())
         return wait
 
     def stop_waiting(self, wait: "Future[None]") -> None:
         """Cancel what `committed` gave: nobody waits for it any more."""
-        self._host.stop_waiting(wait)
+        self._replica.stop_waiting(wait)
 
     def check(self) -> None:
         """Raise why this shard cannot be asked."""
         if self._phase is Phase.LOADING:
             raise CoordinatorLoadInProgress()
-        if self._phase is Phase.ENDED or not self._host.state.leads:
+        if self._phase is Phase.ENDED or not self._replica.state.leads:
             raise NotCoordinator()
 
     # Life
 
     def view(self) -> LogView:
         """The log as it is now, to be loaded from."""
-        return self._host.log.view()
+        return self._replica.log.view()
 
     def take_in(self, events: Sequence[Event]) -> bool:
         """Apply what was read from the log, while loading; False where that is of no use any more."""
@@ -271,7 +271,7 @@ class CoordinatorContext(ABC, Generic[S]):
     def write(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
         """Append the batch of some steps, apply their events, and let their answers go when that is safe."""
         if builder.count:
-            if len(steps) > 1 and builder.size_bytes > self._host.config.max_message_bytes:
+            if len(steps) > 1 and builder.size_bytes > self._replica.config.max_message_bytes:
                 for step in steps:
                     self.carry_out(step)
                 return
@@ -294,10 +294,10 @@ class CoordinatorContext(ABC, Generic[S]):
     def _append(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
         """Append a batch and apply its events; raises where the log does not take it, and then nothing is applied."""
         batch = memoryview(self.seal(builder, steps))
-        if len(batch) > self._host.config.max_message_bytes:
+        if len(batch) > self._replica.config.max_message_bytes:
             self._append_divided([event for step in steps for event in step.events], len(batch), now_ms)
             return
-        appended = self._host.append(batch, now_ms, acks_all=True, internal=True)
+        appended = self._replica.append(batch, now_ms, acks_all=True, internal=True)
         assert isinstance(appended, Appended), "a coordinator's batch is not compressed, so it is appended at once"
         self._end = appended.end
         apply = self.apply
@@ -308,9 +308,8 @@ class CoordinatorContext(ABC, Generic[S]):
     def _append_divided(self, events: Sequence[Event], size_bytes: int, now_ms: int) -> None:
         """Facts belong together; only where all of them are to be forgotten may it happen bit by bit."""
         if len(events) == 1 or any(self.encode(event)[1] is not None for event in events):
-            raise RecordListTooLarge(
-                f"A batch of {size_bytes} bytes, {self._host.config.max_message_bytes} are the most for {self._host.tp}"
-            )
+            bytes_max = self._replica.config.max_message_bytes
+            raise RecordListTooLarge(f"A batch of {size_bytes} bytes, {bytes_max} are the most for {self._replica.tp}")
         half = len(events) // 2
         for part in (events[:half], events[half:]):
             step = Step(events=tuple(part))
@@ -330,7 +329,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._refusing = True
             self._log.warning(
                 "coordinator_events_refused",
-                topic=self._host.tp.topic,
+                topic=self._replica.tp.topic,
                 partition=self.partition,
                 reason=error.wire_message,
             )
@@ -348,7 +347,7 @@ class CoordinatorContext(ABC, Generic[S]):
     def _release(self, answers: Sequence[Answer], effects: Sequence[Effect] = ()) -> None:
         """Answer when everything written so far is committed: now, on a broker that flushes to the page cache."""
         try:
-            wait = self._host.committed(self._end)
+            wait = self._replica.committed(self._end)
         except BrokerError as error:
             self._fail(answers, error)
             return
@@ -375,7 +374,7 @@ class CoordinatorContext(ABC, Generic[S]):
             over = left.copy()
             left.clear()
             if not effects:
-                self._host.stop_waiting(wait)
+                self._replica.stop_waiting(wait)
             self._fail(over, RequestTimedOut())
 
         timer = self._timers.after_ms(self._write_timeout_ms(), expired)

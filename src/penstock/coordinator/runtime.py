@@ -22,8 +22,8 @@ from penstock.model.timers import Timers
 from penstock.model.topic import TopicState
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogChanged
 from penstock.storage.walk import BadBatch
@@ -66,7 +66,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self,
         topic: str,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         logs: LogStore,
         image: MetadataImage,
         config: Callable[[], BrokerConfig],
@@ -77,7 +77,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         counters: StorageCounters | None = None,
     ) -> None:
         self._topic = topic
-        self._hosts = hosts
+        self._replicas = replicas
         self._logs = logs
         self._image = image
         self._config = config
@@ -163,7 +163,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
     def can_keep(self, partition: int) -> bool:
         """Whether the log of a partition that this broker leads is within reach: its directory may have failed."""
         try:
-            return self._hosts.get(self._topic, partition).gone is None
+            return self._replicas.get(self._topic, partition).gone is None
         except BrokerError:
             return False
 
@@ -174,15 +174,15 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
     def _open(self, partition: int) -> C:
         """Make the context of a partition that this broker leads; it has yet to be loaded."""
         try:
-            host = self._hosts.get(self._topic, partition)
+            replica = self._replicas.get(self._topic, partition)
         except BrokerError:
             # Its log cannot be reached: whoever asks is to look again later, perhaps elsewhere.
             raise NotCoordinator() from None
-        made = self._shards[partition] = self.make(partition, host)
+        made = self._shards[partition] = self.make(partition, replica)
         return made
 
     @abstractmethod
-    def make(self, partition: int, host: PartitionHost) -> C:
+    def make(self, partition: int, replica: Replica) -> C:
         """The context of a partition, with nothing in it yet."""
 
     @abstractmethod
@@ -201,7 +201,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             self._adopt(topic)
 
     def follow(self, delta: ImageDelta) -> None:
-        """Follow a change of the metadata, after the partitions' hosts have."""
+        """Follow a change of the metadata, after the partitions' replicas have."""
         for change in delta.topics:
             one = change.after or change.before
             if one is not None and one.name == self._topic:
@@ -310,7 +310,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         if partition in self._repairs:
             return False
         try:
-            set_aside = await self._hosts.repair(TopicPartition(self._topic, partition))
+            set_aside = await self._replicas.repair(TopicPartition(self._topic, partition))
         except BrokerError as error:
             self._log.error("coordinator_not_repaired", topic=self._topic, partition=partition, reason=str(error))
             return False

@@ -20,7 +20,7 @@ from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.wire.records import RecordBatchBuilder
 
 OFFSET_RECORD_BYTES_MIN = 40
@@ -41,7 +41,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     def __init__(
         self,
         partition: int,
-        host: PartitionHost,
+        replica: Replica,
         shard: GroupShard,
         *,
         clock: CoordinatorClock,
@@ -52,7 +52,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     ) -> None:
         super().__init__(
             partition,
-            host,
+            replica,
             shard,
             clock=clock,
             timers=timers,
@@ -70,7 +70,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def check_commit(self, count: int) -> None:
         """Refuse a commit of so many offsets that no batch can hold them, before they are encoded."""
-        if count * OFFSET_RECORD_BYTES_MIN > self._host.config.max_message_bytes:
+        if count * OFFSET_RECORD_BYTES_MIN > self._replica.config.max_message_bytes:
             raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
 
     def submit(self, command: GroupCommand, sink: Sink) -> Ticket:

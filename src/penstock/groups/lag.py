@@ -7,7 +7,7 @@ from penstock.groups.service import GroupCoordinatorService
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 
 OFFSETS_TOLD_MAX = 20_000
@@ -17,9 +17,9 @@ OFFSETS_TOLD_MAX = 20_000
 class GroupLag:
     """What a scrape reads of groups. The end that counts is the high watermark: what any reader may come to see."""
 
-    def __init__(self, *, coordinators: GroupCoordinatorService, hosts: Hosts, logs: LogStore) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, replicas: Replicas, logs: LogStore) -> None:
         self._coordinators = coordinators
-        self._hosts = hosts
+        self._replicas = replicas
         self._logs = logs
 
     def rows(self) -> Iterator[GroupRow]:
@@ -49,10 +49,10 @@ class GroupLag:
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Start and end of a partition; None where it is not here."""
-        host = self._hosts.used(tp)
-        if host is not None:
-            return host.state.log_start, host.state.high_watermark
-        topic = self._hosts.topic(tp.topic)
+        replica = self._replicas.used(tp)
+        if replica is not None:
+            return replica.state.log_start, replica.state.high_watermark
+        topic = self._replicas.topic(tp.topic)
         log = self._logs.get(tp)
         if topic is None or log is None or tp.partition >= len(topic.partitions):
             return None

@@ -18,8 +18,8 @@ from penstock.model.timers import Timers
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 
 
@@ -29,7 +29,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         logs: LogStore,
         image: MetadataImage,
         config: Callable[[], BrokerConfig],
@@ -42,7 +42,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
     ) -> None:
         super().__init__(
             GROUP_OFFSETS_TOPIC,
-            hosts=hosts,
+            replicas=replicas,
             logs=logs,
             image=image,
             config=config,
@@ -62,10 +62,10 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         except BrokerError:
             return False
 
-    def make(self, partition: int, host: PartitionHost) -> GroupCoordinatorContext:
+    def make(self, partition: int, replica: Replica) -> GroupCoordinatorContext:
         return GroupCoordinatorContext(
             partition,
-            host,
+            replica,
             GroupShard(self._config(), self._topics, self._member_id, self._settings_of),
             clock=self._clock,
             timers=self._timers,

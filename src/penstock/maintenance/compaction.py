@@ -11,8 +11,8 @@ from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.compaction import Compaction, plan
 from penstock.storage.key_map import keys_max_of
 from penstock.storage.log import Log
@@ -41,7 +41,7 @@ class Compacting:
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         store: LogStore,
         config: Callable[[], BrokerConfig],
         clock: Clock,
@@ -50,7 +50,7 @@ class Compacting:
         log: Logger,
         counters: StorageCounters,
     ) -> None:
-        self._hosts = hosts
+        self._replicas = replicas
         self._store = store
         self._config = config
         self._clock = clock
@@ -69,9 +69,9 @@ class Compacting:
             if not self._is_due(log):
                 continue
             try:
-                host = self._hosts.get(*log.tp)
-                if host.gone is None:
-                    await self._compact(host)
+                replica = self._replicas.get(*log.tp)
+                if replica.gone is None:
+                    await self._compact(replica)
             except LogChanged:
                 # Deleted, cut or moved meanwhile: the next round sees what it is now.
                 continue
@@ -91,7 +91,7 @@ class Compacting:
         known = self.uncleanable.get(log.tp)
         return (
             self._store.get(log.tp) is log
-            and self._hosts.topic(log.tp.topic) is not None
+            and self._replicas.topic(log.tp.topic) is not None
             and "compact" in log.config.cleanup_policy
             and log.cleaned_to < log.log_end
             and (known is None or known.is_due(self._clock.now_ms()))
@@ -112,13 +112,13 @@ class Compacting:
                 del self.uncleanable[tp]
         self._counters.uncleanable_partitions = len(self.uncleanable)
 
-    async def _compact(self, host: PartitionHost) -> None:
+    async def _compact(self, replica: Replica) -> None:
         config = self._config()
-        log = host.log
+        log = replica.log
         work = plan(
             log,
             self._clock.now_ms(),
-            stable=host.state.last_stable,
+            stable=replica.state.last_stable,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
             throttle=StoppableThrottle(config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping),
         )
@@ -127,34 +127,34 @@ class Compacting:
         try:
             await self._off_loop(work.build_map)
             for group in work.groups():
-                if not await self._swap_group(host, work, group):
+                if not await self._swap_group(replica, work, group):
                     return
             work.finish(log)
         except OSError as error:
-            if host.gone is not None:
+            if replica.gone is not None:
                 return
             self._counters.compaction_errors += 1
-            raise log.directory.failed(error, f"compacting {host.tp}") from error
+            raise log.directory.failed(error, f"compacting {replica.tp}") from error
         finally:
             work.abandon(log)
-        self.uncleanable.pop(host.tp, None)
+        self.uncleanable.pop(replica.tp, None)
         totals = work.totals
         self._counters.compactions += 1
         self._counters.compaction_bytes_read += totals.bytes_read
         self._counters.compaction_bytes_written += totals.bytes_written
         self._log.info(
             "log_compacted",
-            partition=str(host.tp),
+            partition=str(replica.tp),
             bytes_read=totals.bytes_read,
             bytes_written=totals.bytes_written,
             records_dropped=totals.records_dropped,
         )
 
-    async def _swap_group(self, host: PartitionHost, work: Compaction, group: tuple[SegmentView, ...]) -> bool:
+    async def _swap_group(self, replica: Replica, work: Compaction, group: tuple[SegmentView, ...]) -> bool:
         """Write a group anew and put it in place; False when the partition is gone meanwhile."""
         cleaned = await self._off_loop(lambda: work.clean(group))
-        if host.gone is not None or host.log.cleaning is not work:
+        if replica.gone is not None or replica.log.cleaning is not work:
             return False
-        work.swap(host.log, cleaned, self._store.trash)
-        host.forget_aborted()
+        work.swap(replica.log, cleaned, self._store.trash)
+        replica.forget_aborted()
         return True

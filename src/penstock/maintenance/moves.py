@@ -12,8 +12,8 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
 from penstock.model.ids import TopicPartition
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.directories import LogDirectory
 from penstock.storage.move import Move, abandon_move, begin_move, retire, try_switch
 from penstock.storage.store import LogStore
@@ -28,7 +28,7 @@ class Moving:
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         store: LogStore,
         config: Callable[[], BrokerConfig],
         clock: Clock,
@@ -36,7 +36,7 @@ class Moving:
         threads: Executor,
         log: Logger,
     ) -> None:
-        self._hosts = hosts
+        self._replicas = replicas
         self._store = store
         self._config = config
         self._clock = clock
@@ -53,8 +53,8 @@ class Moving:
         if target is None:
             raise LogDirNotFound
         target.check()
-        host = self._hosts.get(tp.topic, tp.partition)
-        if host.log.directory is target:
+        replica = self._replicas.get(tp.topic, tp.partition)
+        if replica.log.directory is target:
             self._wanted.pop(tp, None)
         else:
             self._wanted[tp] = target
@@ -81,12 +81,12 @@ class Moving:
             return
         move: Move | None = None
         try:
-            host = self._hosts.get(tp.topic, tp.partition)
-            move = begin_move(host.log, target, self._unique())
+            replica = self._replicas.get(tp.topic, tp.partition)
+            move = begin_move(replica.log, target, self._unique())
             if move is None:
                 asyncio.get_running_loop().call_later(RETRY_S, self._asked.set)
                 return
-            await self._copy(host, move, lambda: self._wanted.get(tp) is target)
+            await self._copy(replica, move, lambda: self._wanted.get(tp) is target)
         except (BrokerError, OSError) as error:
             self._log.error("move_failed", partition=str(tp), target=target.path, reason=str(error))
         except Stopped:
@@ -100,20 +100,20 @@ class Moving:
         if self._wanted.get(tp) is target:
             del self._wanted[tp]
 
-    async def _copy(self, host: PartitionHost, move: Move, still_wanted: Callable[[], bool]) -> None:
+    async def _copy(self, replica: Replica, move: Move, still_wanted: Callable[[], bool]) -> None:
         """Copy in rounds until next to nothing is missing, switch, and let the original go once the copy is safe."""
         loop = asyncio.get_running_loop()
         while True:
             bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second
             throttle = StoppableThrottle(max(bytes_per_second, 1), self._clock, self._stopping)
             await loop.run_in_executor(self._threads, move.copy, throttle)
-            if host.gone is not None or not still_wanted():
+            if replica.gone is not None or not still_wanted():
                 return
             if try_switch(move):
                 break
         await loop.run_in_executor(self._threads, move.settle)
         retire(move, self._store.trash, self._unique())
-        self._log.info("partition_moved", partition=str(host.tp), to=move.target.path)
+        self._log.info("partition_moved", partition=str(replica.tp), to=move.target.path)
 
     def _unique(self) -> str:
         return self._randomness.uuid_bytes().hex()

@@ -21,8 +21,8 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage import producer_snapshot
 from penstock.storage.group_commit import GroupCommit
@@ -61,7 +61,7 @@ class Maintenance:
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         store: LogStore,
         config: Callable[[], BrokerConfig],
         clock: Clock,
@@ -72,7 +72,7 @@ class Maintenance:
         counters: StorageCounters | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._hosts = hosts
+        self._replicas = replicas
         self._store = store
         self._config = config
         self._clock = clock
@@ -83,10 +83,10 @@ class Maintenance:
         self._counters = counters = StorageCounters() if counters is None else counters
         self._sleep = sleep
         self._stopping = Event()
-        self._dirty_since: dict[PartitionHost, int] = {}
+        self._dirty_since: dict[Replica, int] = {}
         self.scrubber = Scrubber()
         self.compacting = Compacting(
-            hosts=hosts,
+            replicas=replicas,
             store=store,
             config=config,
             clock=clock,
@@ -148,27 +148,27 @@ class Maintenance:
                 await self._sleep(0)
             if self._store.get(log.tp) is log and may_be_due(log, now_ms):
                 try:
-                    self._retain_one(self._hosts.get(*log.tp), now_ms)
+                    self._retain_one(self._replicas.get(*log.tp), now_ms)
                 except BrokerError as error:
                     self._log.error("retention_refused", partition=str(log.tp), reason=str(error))
                 except Exception:
                     # Whatever is wrong with one log, the others lose what is due.
                     self._log.exception("retention_failed", partition=str(log.tp))
 
-    def _retain_one(self, host: PartitionHost, now_ms: int) -> None:
-        if host.gone is not None:
+    def _retain_one(self, replica: Replica, now_ms: int) -> None:
+        if replica.gone is not None:
             return
-        log = host.log
-        dropped = retain(log, now_ms, committed=host.state.high_watermark, trash=self._store.trash)
-        if log.log_start > host.state.log_start:
-            host.start_moved()
+        log = replica.log
+        dropped = retain(log, now_ms, committed=replica.state.high_watermark, trash=self._store.trash)
+        if log.log_start > replica.state.log_start:
+            replica.start_moved()
         self._counters.segments_deleted += dropped
         if dropped:
-            self._log.info("segments_dropped", partition=str(host.tp), count=dropped, log_start=log.log_start)
+            self._log.info("segments_dropped", partition=str(replica.tp), count=dropped, log_start=log.log_start)
 
     def _logs(self) -> Iterator[Log]:
         """Every log of a topic that exists, as of now."""
-        return (log for log in list(self._store) if self._hosts.topic(log.tp.topic) is not None)
+        return (log for log in list(self._store) if self._replicas.topic(log.tp.topic) is not None)
 
     async def empty_trash(self) -> None:
         """Remove the files of what was dropped and deleted a while ago."""
@@ -183,24 +183,24 @@ class Maintenance:
     async def flush_due(self) -> None:
         """Flush what `flush.ms` says is due, and segments that have ended: recovery need not look at those again."""
         now_ms = self._clock.now_ms()
-        dirty_since: dict[PartitionHost, int] = {}
-        for host in list(self._hosts.live()):
-            log = host.log
-            if host.gone is not None or not log.is_dirty:
+        dirty_since: dict[Replica, int] = {}
+        for replica in list(self._replicas.live()):
+            log = replica.log
+            if replica.gone is not None or not log.is_dirty:
                 continue
-            since_ms = dirty_since[host] = self._dirty_since.get(host, now_ms)
-            flush_ms = host.config.flush_ms
+            since_ms = dirty_since[replica] = self._dirty_since.get(replica, now_ms)
+            flush_ms = replica.config.flush_ms
             ended = bool(log.segments) and log.segments[-1].base > log.recovery_point
             if ended or (flush_ms != LONG_MAX and now_ms - since_ms >= flush_ms):
-                del dirty_since[host]
-                self._flushes.want(host)
+                del dirty_since[replica]
+                self._flushes.want(replica)
         self._dirty_since = dirty_since
 
     async def checkpoint(self) -> None:
         """Write down how far every log has got, for the next start."""
-        for host in self._hosts.live():
-            if host.gone is None:
-                host.note_committed()
+        for replica in self._replicas.live():
+            if replica.gone is None:
+                replica.note_committed()
         job = self._store.begin_checkpoint()
         try:
             await self._off_loop(job.run)
@@ -220,24 +220,28 @@ class Maintenance:
         """Keep the producers of logs that have grown, so that a crash costs little replay."""
         interval_ms = self._config().log_flush_offset_checkpoint_interval_ms
         now_ms = self._clock.now_ms()
-        for host in list(self._hosts.live()):
-            if host.gone is None and host.state.log_end != host.snapshot_at:
-                grown = host.readable_bytes - host.snapshot_bytes
-                if grown >= REPLAY_BYTES_MAX or now_ms - host.snapshot_ms >= interval_ms or host.log.producers_unsaved:
+        for replica in list(self._replicas.live()):
+            if replica.gone is None and replica.state.log_end != replica.snapshot_at:
+                grown = replica.readable_bytes - replica.snapshot_bytes
+                if (
+                    grown >= REPLAY_BYTES_MAX
+                    or now_ms - replica.snapshot_ms >= interval_ms
+                    or replica.log.producers_unsaved
+                ):
                     try:
-                        await self._snapshot(host, now_ms)
+                        await self._snapshot(replica, now_ms)
                     except BrokerError as error:
-                        self._log.error("snapshot_refused", partition=str(host.tp), reason=str(error))
+                        self._log.error("snapshot_refused", partition=str(replica.tp), reason=str(error))
                     except Exception:
-                        self._log.exception("snapshot_failed", partition=str(host.tp))
+                        self._log.exception("snapshot_failed", partition=str(replica.tp))
 
-    async def _snapshot(self, host: PartitionHost, now_ms: int) -> None:
-        if len(host.producers) <= SNAPSHOT_AT_ONCE_MAX:
-            host.snapshot(now_ms)
+    async def _snapshot(self, replica: Replica, now_ms: int) -> None:
+        if len(replica.producers) <= SNAPSHOT_AT_ONCE_MAX:
+            replica.snapshot(now_ms)
         else:
-            taken = host.begin_snapshot()
+            taken = replica.begin_snapshot()
             encoded = await self._off_loop(lambda: producer_snapshot.encode(taken.entries))
-            host.end_snapshot(taken, encoded, now_ms)
+            replica.end_snapshot(taken, encoded, now_ms)
         await self._sleep(0)
 
     # Looking
@@ -286,8 +290,8 @@ class Maintenance:
     async def expire_producers(self) -> None:
         """Forget producers that have been silent for long."""
         now_ms, idle_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
-        for at, host in enumerate(list(self._hosts.live())):
-            host.producers.expire(now_ms, idle_ms)
+        for at, replica in enumerate(list(self._replicas.live())):
+            replica.producers.expire(now_ms, idle_ms)
             if at % LOGS_PER_TURN == 0:
                 await self._sleep(0)
 

@@ -4,7 +4,7 @@ Readers with a session keep their watches from one poll to the next, so that wai
 costs the same as on one. A watch that has told its news while nobody waited closes by itself: the partition is marked
 in the session, and a reader that never comes back costs nothing.
 
-Writes that wait, for replicas or for the disk, are `ServedPartition.committed` and `durable`, with a timer beside them.
+Writes that wait, for replicas or for the disk, are `ServedReplica.committed` and `durable`, with a timer beside them.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from penstock.model.errors import BrokerError
 from penstock.model.timers import Timer, Timers
 from penstock.partition.fetch_session import FetchPartition, FetchSession
-from penstock.partition.served_replica import ServedPartition
+from penstock.partition.served_replica import ServedReplica
 
 RESTING_AT_ONCE_MAX = 1_000
 """Partitions of one read that rest from the start; of more, each rests when it has been heard of."""
@@ -21,15 +21,15 @@ RESTING_AT_ONCE_MAX = 1_000
 class PartitionWatch:
     """One reader's eye on one partition."""
 
-    __slots__ = ("held_back", "host", "partition", "reader", "resting", "seen", "stable", "watching")
+    __slots__ = ("held_back", "partition", "reader", "replica", "resting", "seen", "stable", "watching")
 
-    def __init__(self, host: ServedPartition, partition: FetchPartition, reader: "Reader") -> None:
-        self.host = host
+    def __init__(self, replica: ServedReplica, partition: FetchPartition, reader: "Reader") -> None:
+        self.replica = replica
         self.partition = partition
         self.reader = reader
-        self.seen = host.readable_bytes
-        """What the host had made visible when last looked at."""
-        self.stable = host.state.last_stable
+        self.seen = replica.readable_bytes
+        """What the replica had made visible when last looked at."""
+        self.stable = replica.state.last_stable
         """Up to where committed data was counted."""
         self.held_back = False
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
@@ -39,33 +39,33 @@ class PartitionWatch:
 
     def open(self) -> None:
         """Hear of everything that happens from now on."""
-        state = self.host.state
-        self.seen = self.host.readable_bytes
+        state = self.replica.state
+        self.seen = self.replica.readable_bytes
         self.stable = state.last_stable
         self.held_back = state.last_stable < state.high_watermark
         if not self.watching or self.resting:
             self.watching = True
             self.resting = False
-            self.host.watch(self)
+            self.replica.watch(self)
 
     def rest(self, grown_bytes: int) -> None:
         """Hear of growth only when there is so much more than `seen`."""
         if grown_bytes > 1 or self.resting:
             self.resting = grown_bytes > 1
-            self.host.watch(self, grown_bytes)
+            self.replica.watch(self, grown_bytes)
 
     def grow(self) -> int:
         """How many bytes there are more than `seen`, which then includes them."""
-        grown = self.host.readable_bytes - self.seen
-        self.seen = self.host.readable_bytes
+        grown = self.replica.readable_bytes - self.seen
+        self.seen = self.replica.readable_bytes
         return grown
 
     def close(self) -> None:
         if self.watching:
             self.watching = self.resting = False
-            self.host.unwatch(self)
+            self.replica.unwatch(self)
 
-    def notify(self, host: ServedPartition) -> None:
+    def notify(self, replica: ServedReplica) -> None:
         self.resting = False
         self.reader.moved(self, self.grow())
 
@@ -74,14 +74,14 @@ class PartitionWatch:
 
         A transaction's bytes become readable with its end, long after they were written: then the log is measured.
         """
-        state = self.host.state
+        state = self.replica.state
         counted, self.stable = self.stable, state.last_stable
         was_held_back, self.held_back = self.held_back, state.last_stable < state.high_watermark
         if not was_held_back and not self.held_back:
             return grown
         if counted == state.last_stable:
             return 0
-        return self.host.bytes_committed(max(counted, self.partition.fetch_offset), self.partition.bytes_max)
+        return self.replica.bytes_committed(max(counted, self.partition.fetch_offset), self.partition.bytes_max)
 
 
 class Reader:
@@ -186,7 +186,7 @@ class DelayedRead:
 
     def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
         """Count what a partition has more; whether that ends the wait."""
-        state = watch.host.state
+        state = watch.replica.state
         wanted = watch.partition
         if not state.leads or wanted.fetch_offset < state.log_start:
             return True

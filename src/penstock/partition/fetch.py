@@ -24,7 +24,7 @@ from penstock.partition.fetch_session import (
     FetchSessions,
     PartitionKey,
 )
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
 
 PARTITIONS_AT_ONCE_MAX = 200
@@ -41,7 +41,7 @@ class FetchLimits:
     bytes_min: int
     bytes_max: int
     read_committed: bool = False
-    replica: int = -1
+    replica_id: int = -1
     """The broker that fetches to keep a copy; negative: a consumer."""
 
 
@@ -257,9 +257,9 @@ class FetchJob:
 
 
 def readable_in(partition: FetchPartition) -> int:
-    """What the partition's host has made visible so far; 0 where there is none."""
+    """What the partition's replica has made visible so far; 0 where there is none."""
     watch = partition.place
-    return watch.host.readable_bytes if isinstance(watch, PartitionWatch) else 0
+    return watch.replica.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
 def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
@@ -272,10 +272,10 @@ def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
 class Fetches:
     """The read path over all partitions of this broker."""
 
-    __slots__ = ("_readers", "hosts", "sessions", "timers", "waiting")
+    __slots__ = ("_readers", "replicas", "sessions", "timers", "waiting")
 
-    def __init__(self, *, hosts: Hosts, sessions: FetchSessions, timers: Timers) -> None:
-        self.hosts = hosts
+    def __init__(self, *, replicas: Replicas, sessions: FetchSessions, timers: Timers) -> None:
+        self.replicas = replicas
         self.sessions = sessions
         self.timers = timers
         self.waiting = 0
@@ -318,15 +318,15 @@ class Fetches:
     ) -> Fetched | None:
         """Read one partition; None when it is in a session, has nothing new, and will make itself heard when it has."""
         watch = partition.place
-        if not isinstance(watch, PartitionWatch) or not watch.host.state.leads or watch.reader is not reader:
+        if not isinstance(watch, PartitionWatch) or not watch.replica.state.leads or watch.reader is not reader:
             if isinstance(watch, PartitionWatch):
                 watch.close()
                 partition.place = None
-            found = self.hosts.find(partition.topic, partition.partition)
+            found = self.replicas.find(partition.topic, partition.partition)
             partition.place = watch = PartitionWatch(found, partition, reader)
-        host = watch.host
-        state = host.state
-        if limits.replica >= 0 and limits.replica not in state.followers:
+        replica = watch.replica
+        state = replica.state
+        if limits.replica_id >= 0 and limits.replica_id not in state.followers:
             raise NotLeaderOrFollower()
         offset = partition.fetch_offset
         if (
@@ -340,7 +340,7 @@ class Fetches:
             watch.open()
             reader.session.settle(partition)
             return None
-        return host.read(
+        return replica.read(
             offset,
             min(partition.bytes_max, bytes_left),
             at_least_one=at_least_one,

@@ -74,7 +74,7 @@ class FetchPartition:
         self.high_watermark = -1
         self.log_start = -1
         self.place: object | None = None
-        """Its driver's own: the host it found for this partition, so that it looks once."""
+        """Its driver's own: the replica it found for this partition, so that it looks once."""
 
     @property
     def key(self) -> PartitionKey:
@@ -172,7 +172,7 @@ class FetchSession:
         self.active.pop((partition.topic, partition.partition), None)
 
     def activate(self, partition: FetchPartition) -> None:
-        """Its log moved, or its host is gone: look again at the next poll."""
+        """Its log moved, or its replica is gone: look again at the next poll."""
         key = (partition.topic, partition.partition)
         if self._partitions.get(key) is partition:
             self.active[key] = partition

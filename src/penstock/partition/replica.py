@@ -32,7 +32,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.partition.results import Appended
-from penstock.partition.served_replica import ServedPartition
+from penstock.partition.served_replica import ServedReplica
 from penstock.partition.validation import (
     HEAVY_BYTES,
     LIGHT_RECORDS_BYTES_MAX,
@@ -62,7 +62,7 @@ make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple
 """A header without the check of its length that `_make` repeats."""
 
 
-class PartitionHost(ServedPartition):
+class Replica(ServedReplica):
     """The read and the write path of one partition."""
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """The partitions this broker holds, kept in step with the metadata.
 
-A partition costs next to nothing until somebody asks for it: its log is opened, its producers are read and its host is
-made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
+A partition costs next to nothing until somebody asks for it: its log is opened, its producers are read and its replica
+is made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
 from penstock.partition.producer_replay import Replayed, replay_producers
 from penstock.partition.producers import ProducerTable
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.partition.state import Partition
 from penstock.partition.validation import ValidationRules
 from penstock.partition.watcher_notification import WatcherNotifier
@@ -41,8 +41,8 @@ from penstock.wire.decompression_budget import DecompressionBudget
 Settings = tuple[TopicConfig, ValidationRules]
 
 
-class Hosts:
-    """Finds the host of a partition, or says why there is none."""
+class Replicas:
+    """Finds the replica of a partition, or says why there is none."""
 
     __slots__ = (
         "_broker_id",
@@ -93,24 +93,24 @@ class Hosts:
         self.decompression = DecompressionBudget(config.decompression_max_bytes)
         """What all requests may hold of decompressed records at once."""
         self._log = log
-        self._live: dict[str, dict[int, PartitionHost]] = {}
+        self._live: dict[str, dict[int, Replica]] = {}
         self._topics: dict[str, TopicState] = {}
         self._names: dict[bytes, str] = {}
         self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
         """Topics with the same overrides share one object: ten thousand partitions need a handful."""
         self._replayed: dict[TopicPartition, Replayed] = {}
-        """Producers read ahead at start, until their hosts are made."""
+        """Producers read ahead at start, until their replicas are made."""
 
     # Finding
 
-    def get(self, topic: str, partition: int) -> PartitionHost:
-        """The host of a partition. It may be unable to serve: then its methods raise why."""
+    def get(self, topic: str, partition: int) -> Replica:
+        """The replica of a partition. It may be unable to serve: then its methods raise why."""
         try:
             return self._live[topic][partition]
         except KeyError:
             return self._open(topic, partition)
 
-    def find(self, topic: object, partition: int) -> PartitionHost:
+    def find(self, topic: object, partition: int) -> Replica:
         """As `get`, by name or by id, as a request has it."""
         if isinstance(topic, str):
             return self.get(topic, partition)
@@ -130,14 +130,14 @@ class Hosts:
     def topic(self, name: str) -> TopicState | None:
         return self._topics.get(name)
 
-    def used(self, tp: TopicPartition) -> PartitionHost | None:
-        """The host of a partition that somebody has asked for; None where nobody has."""
-        hosts = self._live.get(tp.topic)
-        return None if hosts is None else hosts.get(tp.partition)
+    def used(self, tp: TopicPartition) -> Replica | None:
+        """The replica of a partition that somebody has asked for; None where nobody has."""
+        replicas = self._live.get(tp.topic)
+        return None if replicas is None else replicas.get(tp.partition)
 
-    def live(self) -> Iterator[PartitionHost]:
-        """The hosts that somebody has asked for; make a list of it before anything can change it."""
-        return (host for hosts in self._live.values() for host in hosts.values())
+    def live(self) -> Iterator[Replica]:
+        """The replicas that somebody has asked for; make a list of it before anything can change it."""
+        return (replica for replicas in self._live.values() for replica in replicas.values())
 
     def __len__(self) -> int:
         """Partitions of all topics, used or not."""
@@ -154,8 +154,8 @@ class Hosts:
 
     # Opening
 
-    def _open(self, topic: str, partition: int) -> PartitionHost:
-        """Make the host that nobody has needed so far."""
+    def _open(self, topic: str, partition: int) -> Replica:
+        """Make the replica that nobody has needed so far."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition()
@@ -177,7 +177,7 @@ class Hosts:
             local_end=log.recovery_point if config.flush == "group" else log.log_end,
         )
         state.assume(decided, self._clock.now_ms())
-        host = PartitionHost(
+        replica = Replica(
             tp,
             known.topic_id,
             log,
@@ -190,10 +190,10 @@ class Hosts:
             threads=self._threads,
             decompression=self.decompression,
         )
-        host.snapshot_at = snapshot_at
-        host.snapshot_ms = self._clock.now_ms()
-        self._live.setdefault(topic, {})[partition] = host
-        return host
+        replica.snapshot_at = snapshot_at
+        replica.snapshot_ms = self._clock.now_ms()
+        self._live.setdefault(topic, {})[partition] = replica
+        return replica
 
     def _log_of(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
         """The partition's log, created where it is missing."""
@@ -292,10 +292,10 @@ class Hosts:
         log = self._store.get(tp)
         if log is None or not log.opened or log.offline is not None or log.cleaning is not None:
             return None
-        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
-        if host is not None:
-            host.note_committed()
-            host.leave(NotLeaderOrFollower())
+        replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if replica is not None:
+            replica.note_committed()
+            replica.leave(NotLeaderOrFollower())
         self._replayed.pop(tp, None)
         work = log.begin_repair()
         try:
@@ -418,9 +418,9 @@ class Hosts:
     def _reconfigure(self, topic: TopicState, settings: Settings) -> None:
         live = self._live.get(topic.name, {})
         for index in range(len(topic.partitions)):
-            host = live.get(index)
-            if host is not None:
-                host.configure(*settings)
+            replica = live.get(index)
+            if replica is not None:
+                replica.configure(*settings)
             else:
                 log = self._store.get(TopicPartition(topic.name, index))
                 if log is not None:
@@ -435,9 +435,9 @@ class Hosts:
         elif self._broker_id not in was.replicas:
             self._settle(topic, (decided.index,), created=True)
         else:
-            host = self._live.get(tp.topic, {}).get(tp.partition)
-            if host is not None:
-                host.assume(decided, self._clock.now_ms())
+            replica = self._live.get(tp.topic, {}).get(tp.partition)
+            if replica is not None:
+                replica.assume(decided, self._clock.now_ms())
 
     def _leave(self, tp: TopicPartition) -> None:
         """This broker is no replica of a partition any more: its copy goes, after the usual delay."""
@@ -446,13 +446,13 @@ class Hosts:
 
     def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
         """Cut the logs of partitions that this broker follows, and forget what was cut. Waits for the disk."""
-        hosts = [self.get(*tp) for tp in cuts]
-        for host in hosts:
-            assert not host.state.leads, f"{host.tp}: a leader never truncates itself"
+        replicas = [self.get(*tp) for tp in cuts]
+        for replica in replicas:
+            assert not replica.state.leads, f"{replica.tp}: a leader never truncates itself"
         self._store.truncate(cuts)
-        for host in hosts:
-            producers, snapshot_at, _ = self._producers_of(host.log)
-            host.truncated(producers, snapshot_at)
+        for replica in replicas:
+            producers, snapshot_at, _ = self._producers_of(replica.log)
+            replica.truncated(producers, snapshot_at)
 
     def _remove(self, topic: TopicState) -> None:
         self._topics.pop(topic.name, None)
@@ -463,9 +463,9 @@ class Hosts:
 
     def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
         """Serve a partition no more, and take its log away."""
-        host = self._live.get(tp.topic, {}).pop(tp.partition, None)
-        if host is not None:
-            host.leave(reason)
+        replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if replica is not None:
+            replica.leave(reason)
         self._replayed.pop(tp, None)
         if self._store.get(tp) is not None:
             self._store.delete(tp)
@@ -481,16 +481,16 @@ class Hosts:
 
     def went_offline(self, directory: LogDirectory) -> None:
         """Nobody is served from a directory that failed; its partitions say so until the broker starts again."""
-        for host in list(self.live()):
-            if host.log.directory is directory:
-                host.leave(directory.unreachable())
+        for replica in list(self.live()):
+            if replica.log.directory is directory:
+                replica.leave(directory.unreachable())
 
     def close(self) -> None:
         """Stop serving, and leave each log what its next opening wants to know."""
-        for host in list(self.live()):
-            if host.gone is None:
-                host.note_committed()
-                host.leave(NotLeaderOrFollower())
+        for replica in list(self.live()):
+            if replica.gone is None:
+                replica.note_committed()
+                replica.leave(NotLeaderOrFollower())
         for tp, (producers, _, _) in self._replayed.items():
             log = self._store.get(tp)
             if log is not None:

@@ -41,7 +41,7 @@ class ProducersAt(NamedTuple):
     truncations: int
 
 
-class ServedPartition:
+class ServedReplica:
     """A partition's log with what is agreed on it, its producers, and those who wait for it."""
 
     __slots__ = (
@@ -95,7 +95,7 @@ class ServedPartition:
         self.gone: BrokerError | None = None
         """Why nobody is served here any more: the topic was deleted, the disk failed. Never taken back."""
         self.readable_bytes: int = 0
-        """Bytes that have become visible to readers since the host was made: only differences mean anything."""
+        """Bytes that have become visible to readers since the replica was made: only differences mean anything."""
         self._bytes_unseen: int = log.size_bytes if state.local_end < state.log_end else 0
         """Bytes appended that readers do not see yet."""
         self._aborted: AbortedTxns | None = None
@@ -271,7 +271,7 @@ class ServedPartition:
     # Watching
 
     def watch(self, watcher: Watcher, grown_bytes: int = 0) -> None:
-        """Notify from now on, in a later turn of the loop, until `unwatch`. A host that is gone says so at once.
+        """Notify from now on, in a later turn of the loop, until `unwatch`. A replica that is gone says so at once.
 
         With `grown_bytes` growth alone is worth no notice until there are so many bytes more; then everything is.
         """

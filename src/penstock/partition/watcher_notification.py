@@ -14,14 +14,14 @@ NOTIFIED_PER_LOOK = 32
 """Watchers that are notified between two looks at the clock."""
 
 if TYPE_CHECKING:
-    from penstock.partition.served_replica import ServedPartition
+    from penstock.partition.served_replica import ServedReplica
 
 
 class Watcher(Protocol):
     """Waits for a partition to move."""
 
-    def notify(self, host: "ServedPartition", /) -> None:
-        """Readers can see more than before, or less, or the host is gone."""
+    def notify(self, replica: "ServedReplica", /) -> None:
+        """Readers can see more than before, or less, or the replica is gone."""
         ...
 
 

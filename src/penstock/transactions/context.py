@@ -21,7 +21,7 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.transactions.commands import MarkersWritten, TxnCommand
 from penstock.transactions.effects import WriteMarkers
 from penstock.transactions.markers import MARKERS_PER_TURN_MAX, MarkerLog
@@ -60,7 +60,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
     def __init__(
         self,
         partition: int,
-        host: PartitionHost,
+        replica: Replica,
         shard: TxnShard,
         *,
         markers: MarkerLog,
@@ -72,7 +72,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
     ) -> None:
         super().__init__(
             partition,
-            host,
+            replica,
             shard,
             clock=clock,
             timers=timers,

@@ -12,7 +12,7 @@ from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.wire.records import build_marker
 
@@ -23,10 +23,10 @@ MARKERS_PER_TURN_MAX = 100
 class MarkerLog:
     """Where markers are written."""
 
-    __slots__ = ("_clock", "_groups", "_hosts")
+    __slots__ = ("_clock", "_groups", "_replicas")
 
-    def __init__(self, *, hosts: Hosts, groups: GroupCoordinatorService, clock: Clock) -> None:
-        self._hosts = hosts
+    def __init__(self, *, replicas: Replicas, groups: GroupCoordinatorService, clock: Clock) -> None:
+        self._replicas = replicas
         self._groups = groups
         self._clock = clock
 
@@ -46,7 +46,7 @@ class MarkerLog:
         if shard is not None:
             shard.check()
             shard.settle()
-        host = self._hosts.get(tp.topic, tp.partition)
+        replica = self._replicas.get(tp.topic, tp.partition)
         now_ms = self._clock.now_ms()
         marker = build_marker(
             commit=commit,
@@ -55,15 +55,15 @@ class MarkerLog:
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
         )
-        appended = host.append(
+        appended = replica.append(
             memoryview(marker), now_ms, acks_all=True, internal=True, transaction_version=transaction_version
         )
         assert isinstance(appended, Appended), "a marker is not compressed, so it is appended at once"
         if shard is not None:
             shard.decided(producer_id, commit=commit, end=appended.end)
-        return host.committed(appended.end)
+        return replica.committed(appended.end)
 
     def stop_waiting(self, tp: TopicPartition, wait: "Future[None]", reason: BrokerError) -> None:
         """Fail what `write` gave for a reason; the marker stands."""
         with suppress(BrokerError):
-            self._hosts.get(tp.topic, tp.partition).stop_waiting(wait, reason)
+            self._replicas.get(tp.topic, tp.partition).stop_waiting(wait, reason)

@@ -13,8 +13,8 @@ from penstock.model.timers import Timers
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 from penstock.transactions.commands import VerifyPartitions
 from penstock.transactions.context import TxnCoordinatorContext
@@ -29,7 +29,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        replicas: Replicas,
         logs: LogStore,
         image: MetadataImage,
         config: Callable[[], BrokerConfig],
@@ -43,7 +43,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
     ) -> None:
         super().__init__(
             TRANSACTION_STATE_TOPIC,
-            hosts=hosts,
+            replicas=replicas,
             logs=logs,
             image=image,
             config=config,
@@ -56,11 +56,11 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         self._markers = markers
         self._take_producer_id = take_producer_id
 
-    def make(self, partition: int, host: PartitionHost) -> TxnCoordinatorContext:
+    def make(self, partition: int, replica: Replica) -> TxnCoordinatorContext:
         return TxnCoordinatorContext(
             partition,
-            host,
-            TxnShard(self._config(), self._take_producer_id, host.state.leader_epoch),
+            replica,
+            TxnShard(self._config(), self._take_producer_id, replica.state.leader_epoch),
             markers=self._markers,
             clock=self._clock,
             timers=self._timers,

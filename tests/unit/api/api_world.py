@@ -27,7 +27,7 @@ from penstock.net.reply import Pending
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
-from penstock.partition.replicas import Hosts
+from penstock.partition.replicas import Replicas
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -57,8 +57,8 @@ class World:
         return self.parts.controller
 
     @property
-    def hosts(self) -> Hosts:
-        return self.parts.hosts
+    def replicas(self) -> Replicas:
+        return self.parts.replicas
 
     @classmethod
     async def start(cls, directory: Path, config: BrokerConfig, clock: Clock | None = None) -> World:

@@ -125,9 +125,9 @@ def test_a_topics_setting_is_in_force_when_the_answer_comes(tmp_path: Path) -> N
             wanted = str(1000 + version)
             answer = await world.ask(INCREMENTAL, step(TOPIC, "t", ("max.message.bytes", Step.SET, wanted)), version)
             assert [(r.error_code, r.error_message) for r in answer.responses] == [(0, None)]
-            assert world.hosts.get("t", 0).config.max_message_bytes == int(wanted)
+            assert world.replicas.get("t", 0).config.max_message_bytes == int(wanted)
         await world.ask(INCREMENTAL, step(TOPIC, "t", ("max.message.bytes", Step.DELETE, None)))
-        assert world.hosts.get("t", 0).config.max_message_bytes == 1048588
+        assert world.replicas.get("t", 0).config.max_message_bytes == 1048588
 
     in_world(tmp_path, act)
 
@@ -137,13 +137,13 @@ def test_a_brokers_setting_changes_every_topic_that_does_not_override_it(tmp_pat
         await topic(world, "plain")
         await topic(world, "own", retention_ms="7")
         await world.ask(INCREMENTAL, step(BROKER, "", ("log.retention.ms", Step.SET, "5")))
-        assert world.hosts.get("plain", 0).config.retention_ms == 5
-        assert world.hosts.get("own", 0).config.retention_ms == 7
+        assert world.replicas.get("plain", 0).config.retention_ms == 5
+        assert world.replicas.get("own", 0).config.retention_ms == 7
         assert await values(world, TOPIC, "plain", "retention.ms") == {"retention.ms": ("5", 3)}
         assert await values(world, BROKER, "") == {"log.retention.ms": ("5", 3)}
         await world.ask(INCREMENTAL, step(BROKER, "1", ("log.retention.ms", Step.SET, "6")))
         assert await values(world, BROKER, "1", "log.retention.ms") == {"log.retention.ms": ("6", 2)}
-        assert world.hosts.get("plain", 0).config.retention_ms == 6
+        assert world.replicas.get("plain", 0).config.retention_ms == 6
 
     in_world(tmp_path, act)
 

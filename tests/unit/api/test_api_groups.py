@@ -210,7 +210,7 @@ def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) ->
     async def act(world: World) -> None:
         await make_orders(world)
         assert (await find(world)).coordinators[0].error_code == 0
-        directory = world.hosts.get("orders", 0).log.directory
+        directory = world.replicas.get("orders", 0).log.directory
 
         directory.go_offline("gone")
         world.parts.went_offline(directory)

@@ -20,7 +20,7 @@ from penstock.wire.records import crc_of
 
 def filled() -> Rig:
     rig = Rig(topic())
-    rig.append(rig.host(), batch(b"a", b"b"))
+    rig.append(rig.replica(), batch(b"a", b"b"))
     return rig
 
 
@@ -29,7 +29,7 @@ def test_a_disk_that_fails_a_search_by_time_is_an_error_of_the_partition_and_goe
     rig.disk.fail("pread", "orders-0", errno.EIO)
 
     with pytest.raises(KafkaStorageError):
-        asyncio.run(searched(rig.host(), lambda view: view.offset_for_time(NOW_MS)))
+        asyncio.run(searched(rig.replica(), lambda view: view.offset_for_time(NOW_MS)))
 
     assert rig.store.all_directories[0].offline is not None
 
@@ -42,10 +42,10 @@ def test_a_search_begins_again_when_a_compaction_changes_the_files() -> None:
         nonlocal changes
         if changes < 2:
             changes += 1
-            rig.host().log.rewrites += 1
+            rig.replica().log.rewrites += 1
         return view.offset_for_time(NOW_MS)
 
-    found = asyncio.run(searched(rig.host(), search))
+    found = asyncio.run(searched(rig.replica(), search))
 
     assert found is not None
     assert (found.offset, changes) == (0, 2)
@@ -58,11 +58,11 @@ def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
     def search(view: LogView) -> TimedOffset | None:
         nonlocal searches
         searches += 1
-        rig.host().log.rewrites += 1
+        rig.replica().log.rewrites += 1
         return view.offset_for_time(NOW_MS)
 
     with pytest.raises(KafkaStorageError):
-        asyncio.run(searched(rig.host(), search))
+        asyncio.run(searched(rig.replica(), search))
 
     assert searches == SEARCHES_MAX
 
@@ -74,13 +74,15 @@ def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) ->
     struct.pack_into(">H", strange, ATTRIBUTES_AT, codec)
     struct.pack_into(">I", strange, CRC_AT, crc_of(strange, 0, len(strange)))
     rig = Rig(topic())
-    rig.host().log.append_stamped(memoryview(strange), lambda *_: None)
+    rig.replica().log.append_stamped(memoryview(strange), lambda *_: None)
     asked = by_time.ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
     request = by_time.Request(topics=[by_time.ListOffsetsTopic(name="orders", partitions=[asked])])
 
     async def answered() -> by_time.Response:
         context = RequestContext(cast("Connection", None), 2, 7, 1, "test", NOW_MS)
-        response: by_time.Response = await Offsets(hosts=rig.hosts, turns=rig.turns).list_offsets(context, request)
+        response: by_time.Response = await Offsets(replicas=rig.replicas, turns=rig.turns).list_offsets(
+            context, request
+        )
         return response
 
     (found,) = asyncio.run(answered()).topics[0].partitions

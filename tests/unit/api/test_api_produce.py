@@ -39,14 +39,14 @@ class Producing:
     def __init__(self) -> None:
         self.rig = Rig(topic(partitions=2, configs={"flush": "group"}))
         self._produce: Any = Produce(
-            hosts=self.rig.hosts,
+            replicas=self.rig.replicas,
             timers=self.rig.timers,
             quotas=ClientQuotas(11, 1_000),
             traffic=TopicTraffic(),
             verification=None,  # type: ignore[arg-type]
             turns=self.rig.turns,
         )
-        self.hosts = [self.rig.host(partition=partition) for partition in range(2)]
+        self.replicas = [self.rig.replica(partition=partition) for partition in range(2)]
 
     def send(self, *, acks: int = -1) -> tuple[Pending, list[Any]]:
         """One batch to each partition: the response to be, and where it will be."""
@@ -61,7 +61,7 @@ class Producing:
     @property
     def kept(self) -> int:
         """Waiters and timers that are in memory."""
-        waiters = sum(len(host._commit_waiters) + len(host._flush_waiters) for host in self.hosts)
+        waiters = sum(len(replica._commit_waiters) + len(replica._flush_waiters) for replica in self.replicas)
         return waiters + len(self.rig.timers)
 
 

@@ -69,7 +69,7 @@ async def make(world: World, name: str, partitions: int = 1, **configs: str) -> 
 
 def write(world: World, topic: str, records: int, **producer: Any) -> None:
     batch = build_batch([Record(n, NOW_MS, b"k", b"v") for n in range(records)], **producer)
-    world.hosts.get(topic, 0).append(memoryview(batch), NOW_MS)
+    world.replicas.get(topic, 0).append(memoryview(batch), NOW_MS)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -94,7 +94,7 @@ def test_a_topic_is_made_and_told_as_far_as_the_version_can(tmp_path: Path, vers
 def test_a_topic_is_served_when_the_answer_comes(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await world.ask(CREATE_TOPICS, create(creatable("a", max_message_bytes="999")))
-        assert world.hosts.get("a", 0).config.max_message_bytes == 999
+        assert world.replicas.get("a", 0).config.max_message_bytes == 999
 
     in_world(tmp_path, act)
 
@@ -149,12 +149,12 @@ def by_name(*names: str) -> delete_topics.Request:
 def test_a_topic_is_deleted_with_its_partitions(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
-        world.hosts.get("a", 0)
+        world.replicas.get("a", 0)
         request = by_name("a", "gone") if version >= 6 else delete_topics.Request(topic_names=["a", "gone"])
         answer = await world.ask(DELETE_TOPICS, request, version)
         assert {r.name: r.error_code for r in answer.responses} == {"a": 0, "gone": UnknownTopicOrPartition.code}
         with pytest.raises(UnknownTopicOrPartition):
-            world.hosts.get("a", 0)
+            world.replicas.get("a", 0)
 
     in_world(tmp_path, act)
 
@@ -214,7 +214,7 @@ def test_a_topic_grows_and_serves_its_new_partitions(tmp_path: Path, version: in
         await make(world, "a")
         (result,) = (await world.ask(CREATE_PARTITIONS, growing("a", 4), version)).results
         assert (result.error_code, result.error_message) == (0, None)
-        assert world.hosts.get("a", 3).tp == ("a", 3)
+        assert world.replicas.get("a", 3).tp == ("a", 3)
 
     in_world(tmp_path, act)
 
@@ -295,7 +295,7 @@ def test_log_directories_are_told_with_what_they_hold(tmp_path: Path, version: i
         await make(world, "b")
         write(world, "a", 3)
         for topic, index in (("a", 1), ("b", 0)):
-            world.hosts.get(topic, index)
+            world.replicas.get(topic, index)
         topics = [describe_log_dirs.DescribableLogDirTopic(topic="a", partitions=[0, 1, 7])]
         (some,) = (await world.ask(DESCRIBE_LOG_DIRS, describe_log_dirs.Request(topics=topics), version)).results
         (every,) = (await world.ask(DESCRIBE_LOG_DIRS, describe_log_dirs.Request(topics=None), version)).results
@@ -316,7 +316,7 @@ def moving(path: str, topic: str, *partitions: int) -> alter_replica_log_dirs.Re
 def test_a_partition_stays_where_it_is(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
-        world.hosts.get("a", 0)
+        world.replicas.get("a", 0)
         here = str(tmp_path / "logs")
         for request, error in (
             (moving(here, "a", 0), 0),

@@ -879,7 +879,7 @@ def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path:
             await make_coordinators(world)
         if case.used:
             for partition in range(case.partitions):
-                world.hosts.get("t0", partition)
+                world.replicas.get("t0", partition)
         response = await measured(world, calls, case.key, case.request(), case.version)
         assert case.results(response) == case.count
 

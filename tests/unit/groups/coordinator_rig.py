@@ -52,7 +52,7 @@ class Groups:
             self.image.topics[one.name] = one
             self.image.topics_by_id[one.topic_id] = one
         self.coordinators = GroupCoordinatorService(
-            hosts=self.rig.hosts,
+            replicas=self.rig.replicas,
             logs=self.rig.store,
             image=self.image,
             config=lambda: self.rig.config,
@@ -106,7 +106,7 @@ class Groups:
             self.image.topics[after.name] = after
             self.image.topics_by_id[after.topic_id] = after
         delta = ImageDelta(topics=(TopicChange(before=before, after=after),))
-        self.rig.hosts.apply(delta)
+        self.rig.replicas.apply(delta)
         self.coordinators.follow(delta)
 
     async def load(self, until: Callable[[], object] | None = None) -> None:

@@ -40,8 +40,8 @@ from penstock.wire.records import iter_batches
 
 
 def batches(rig: Rig, partition: int = 0) -> int:
-    host = rig.host(OFFSETS, partition)
-    found = host.read(host.state.log_start, 1 << 30, at_least_one=True).records
+    replica = rig.replica(OFFSETS, partition)
+    found = replica.read(replica.state.log_start, 1 << 30, at_least_one=True).records
     data = found if isinstance(found, bytes) else found.read()
     return len(list(iter_batches(data)))
 
@@ -51,7 +51,7 @@ def test_a_commit_is_in_the_log_when_it_is_answered() -> None:
         assert took(await groups.commit(7))
 
         assert groups.offsets() == {("orders", 0): 7}
-        assert len(everything(groups.rig.host(OFFSETS))) == 1
+        assert len(everything(groups.rig.replica(OFFSETS))) == 1
 
     with_groups(act)
 
@@ -65,7 +65,7 @@ def test_commits_of_one_turn_share_a_batch() -> None:
 
         assert all(took(answer) for [answer] in answers)
         assert batches(groups.rig) == 1
-        assert len(everything(groups.rig.host(OFFSETS))) == 20
+        assert len(everything(groups.rig.replica(OFFSETS))) == 20
 
     with_groups(act)
 
@@ -205,7 +205,7 @@ def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another(
         groups.change(topic("orders", 4), None)
 
         assert all(groups.offsets(f"group-{at:03}") == {} for at in range(100))
-        records = everything(groups.rig.host(OFFSETS))
+        records = everything(groups.rig.replica(OFFSETS))
         assert [record.value for record in records[100:]] == [None] * 100
         assert batches(groups.rig) > 101
 
@@ -233,8 +233,8 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
     async def act(groups: Groups) -> None:
         answers = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
         await asyncio.sleep(0)
-        host = groups.rig.host(OFFSETS)
-        assert len(host._commit_waiters) == 1
+        replica = groups.rig.replica(OFFSETS)
+        assert len(replica._commit_waiters) == 1
 
         groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms - 1)
         assert not any(answers)
@@ -242,7 +242,7 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
         await asyncio.sleep(0)
 
         assert all(isinstance(answer, CoordinatorNotAvailable) for [answer] in answers)
-        assert (len(host._commit_waiters), groups.of().waiting) == (0, 0)
+        assert (len(replica._commit_waiters), groups.of().waiting) == (0, 0)
         groups.rig.flush()
         assert groups.offsets("g7") == {("orders", 0): 7}
 
@@ -269,7 +269,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
             await asyncio.sleep(0)
 
         assert [type(answer) for answer in told] == [str if disk_is_back else CoordinatorNotAvailable]
-        assert len(groups.rig.host(OFFSETS)._commit_waiters) == 0
+        assert len(groups.rig.replica(OFFSETS)._commit_waiters) == 0
         timers = len(groups.rig.timers)
         when_committed([groups.of()], "read", lambda error: error)
         assert len(groups.rig.timers) - timers == (0 if disk_is_back else 1)
@@ -369,7 +369,7 @@ def test_a_coordinator_that_ends_sends_everybody_away() -> None:
             assert error is NotCoordinator
         with pytest.raises(NotCoordinator):
             coordinator.submit(commit(8), lambda reply: None)
-        assert not any(b"other" in (record.key or b"") for record in everything(groups.rig.host(OFFSETS)))
+        assert not any(b"other" in (record.key or b"") for record in everything(groups.rig.replica(OFFSETS)))
 
     with_groups(act)
 
@@ -381,7 +381,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
         groups.change(topic("orders", 4), None)
 
         assert groups.offsets() == {}
-        assert [record.value for record in everything(groups.rig.host(OFFSETS))][-1] is None
+        assert [record.value for record in everything(groups.rig.replica(OFFSETS))][-1] is None
 
     with_groups(act)
 

@@ -140,7 +140,7 @@ def test_batches_that_cannot_be_decoded_are_passed_over_and_told_of() -> None:
     async def act(groups: Groups) -> None:
         for at in range(30):
             await groups.commit(100 + at, f"g{at}")
-        log = groups.rig.host(OFFSETS, 2).log
+        log = groups.rig.replica(OFFSETS, 2).log
         poison = build_batch([Record(0, 0, b"k", b"v")])
         poison[-8:] = b"\xff" * 8
         struct.pack_into(">I", poison, CRC_AT, crc32c(bytes(poison[ATTRIBUTES_AT:])))
@@ -158,7 +158,7 @@ def test_batches_that_cannot_be_decoded_are_passed_over_and_told_of() -> None:
 
 def rot(groups: Groups, base: int) -> None:
     """Flip a bit in the body of the batch at an offset of the first partition."""
-    for found in groups.rig.host(OFFSETS).log.view().walk_from(0, bodies=True):
+    for found in groups.rig.replica(OFFSETS).log.view().walk_from(0, bodies=True):
         if found.header.base_offset == base:
             groups.rig.disk.flip(f"{HOME}/{OFFSETS}-0/{0:020d}.log", found.position + found.header.size - 2)
 
@@ -168,7 +168,7 @@ def test_a_rotten_batch_costs_its_records_and_not_the_coordinator(clean: bool) -
     async def act(groups: Groups) -> None:
         for at in range(40):
             await groups.commit(at, f"g{at}")
-        groups.rig.host(OFFSETS).snapshot(0)
+        groups.rig.replica(OFFSETS).snapshot(0)
         rot(groups, 7)
 
         loaded = groups.again(clean=clean)
@@ -346,14 +346,14 @@ def test_a_topic_that_goes_while_a_partition_is_loading_is_not_missed() -> None:
 def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
-        host = groups.rig.host(OFFSETS)
+        replica = groups.rig.replica(OFFSETS)
         strange = [
             Record(0, groups.rig.clock.ms, b"\0\x63of the future", b"\0\0"),
             Record(1, groups.rig.clock.ms, group_key(2, "g"), b"\0\x63"),
             Record(2, groups.rig.clock.ms, group_key(3, "old")[:1] + b"\4" + group_key(3, "old")[2:], b"\0\0\1\0"),
             Record(3, groups.rig.clock.ms, b"", b""),
         ]
-        groups.rig.append(host, build_batch(strange), internal=True)
+        groups.rig.append(replica, build_batch(strange), internal=True)
 
         loaded = groups.again()
         await loaded.load()
@@ -447,15 +447,15 @@ def test_groups_that_are_loaded_follow_the_brokers_settings() -> None:
 
 
 def lags(groups: Groups) -> dict[tuple[str, int], tuple[int, int]]:
-    rows = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store).rows()
+    rows = GroupLag(coordinators=groups.coordinators, replicas=groups.rig.replicas, logs=groups.rig.store).rows()
     return {(one.group, one.partition): (one.offset, one.lag) for one in rows if isinstance(one, LagView)}
 
 
 def test_lag_is_what_is_left_to_read() -> None:
     async def act(groups: Groups) -> None:
-        host = groups.rig.host("orders", 1)
+        replica = groups.rig.replica("orders", 1)
         for _ in range(10):
-            groups.rig.append(host, batch(b"v"))
+            groups.rig.append(replica, batch(b"v"))
         await groups.commit(4, partition=1)
         await groups.commit(0, partition=2)
         await groups.commit(25, "ahead", partition=1)
@@ -467,12 +467,12 @@ def test_lag_is_what_is_left_to_read() -> None:
 
 def test_what_retention_dropped_is_not_left_to_read() -> None:
     async def act(groups: Groups) -> None:
-        host = groups.rig.host("orders", 1)
+        replica = groups.rig.replica("orders", 1)
         for _ in range(10):
-            groups.rig.append(host, batch(b"v"))
+            groups.rig.append(replica, batch(b"v"))
         await groups.commit(4, partition=1)
 
-        host.delete_records(7)
+        replica.delete_records(7)
 
         assert lags(groups) == {("g", 1): (4, 3)}
 
@@ -482,7 +482,7 @@ def test_what_retention_dropped_is_not_left_to_read() -> None:
 def test_lag_is_known_of_partitions_that_nobody_has_used_since_the_start() -> None:
     async def act(groups: Groups) -> None:
         for _ in range(10):
-            groups.rig.append(groups.rig.host("orders", 1), batch(b"v"))
+            groups.rig.append(groups.rig.replica("orders", 1), batch(b"v"))
         await groups.commit(4, partition=1)
 
         loaded = groups.again(clean=True)
@@ -499,7 +499,7 @@ def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPa
     async def act(groups: Groups) -> None:
         for at in range(20):
             await groups.commit(at, f"g{at}")
-        lag = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store)
+        lag = GroupLag(coordinators=groups.coordinators, replicas=groups.rig.replicas, logs=groups.rig.store)
         rows = list(lag.rows())
 
         assert sum(isinstance(row, LagView) for row in rows) == 5
@@ -512,9 +512,9 @@ def test_samples_have_kafka_exporters_names() -> None:
     async def act(groups: Groups) -> None:
         for partition in (0, 1):
             for _ in range(10):
-                groups.rig.append(groups.rig.host("orders", partition), batch(b"v"))
+                groups.rig.append(groups.rig.replica("orders", partition), batch(b"v"))
             await groups.commit(4, partition=partition)
-        lag = GroupLag(coordinators=groups.coordinators, hosts=groups.rig.hosts, logs=groups.rig.store)
+        lag = GroupLag(coordinators=groups.coordinators, replicas=groups.rig.replicas, logs=groups.rig.store)
 
         def shown(*, per_partition: bool) -> dict[tuple[str, tuple[str, ...]], object]:
             source = GroupSource(lag.rows, per_partition=lambda: per_partition)

@@ -22,7 +22,7 @@ NAMES = {partition_of(name, 2): name for name in ("t0", "t1", "t2", "t3")}
 
 def two_directories(disk: MemDisk | None = None) -> Transactions:
     world = Transactions(disk, partitions=2, paths=PATHS)
-    first, second = (world.rig.host(STATE, partition).log.directory for partition in range(2))
+    first, second = (world.rig.replica(STATE, partition).log.directory for partition in range(2))
     assert first is not second, "each partition of the coordinators' topic is on a disk of its own"
     return world
 
@@ -57,7 +57,7 @@ def end_of(name: str, made: Any) -> EndTransaction:
 
 def fail(world: Transactions, partition: int) -> None:
     """Let the next write to a directory fail, and every one after it."""
-    path = world.rig.host(STATE, partition).log.directory.path
+    path = world.rig.replica(STATE, partition).log.directory.path
     world.rig.disk.fail("append", path, errno.EIO)
 
 
@@ -124,7 +124,7 @@ def test_ids_of_a_disk_that_was_emptied_are_new_and_nobody_ends_a_transaction_wi
         world = two_directories()
         name = NAMES[0]
         made = opened(world, name)
-        folder = world.rig.host(STATE, 0).log.directory.path
+        folder = world.rig.replica(STATE, 0).log.directory.path
         world.coordinators.close()
         disk = world.rig.stop()
         disk.remove_tree(folder)

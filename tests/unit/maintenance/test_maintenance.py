@@ -18,7 +18,7 @@ from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
 from penstock.observe.counters import StorageCounters
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.storage.compaction import plan
 from penstock.storage.log import Log
@@ -40,7 +40,7 @@ async def at_once(seconds: float) -> None:
 
 def maintenance(rig: Rig, sleep: Callable[[float], Awaitable[None]] = at_once, **kw: Any) -> Maintenance:
     return Maintenance(
-        hosts=rig.hosts,
+        replicas=rig.replicas,
         store=rig.store,
         config=lambda: rig.config,
         clock=rig.clock,
@@ -54,22 +54,22 @@ def maintenance(rig: Rig, sleep: Callable[[float], Awaitable[None]] = at_once, *
 
 def filled(rig: Rig, count: int = 6, **kw: Any) -> None:
     for at in range(count):
-        rig.append(rig.host(), batch(b"%d" % at * 50, at_ms=rig.clock.ms, **kw))
+        rig.append(rig.replica(), batch(b"%d" % at * 50, at_ms=rig.clock.ms, **kw))
 
 
 def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> None:
     rig = Rig(topic(configs={**SMALL, "retention.ms": str(HOUR_MS)}))
     filled(rig, 4)
     rig.clock.ms += 2 * HOUR_MS
-    rig.append(rig.host(), batch(b"new" * 40, at_ms=rig.clock.ms))
+    rig.append(rig.replica(), batch(b"new" * 40, at_ms=rig.clock.ms))
     work = maintenance(rig)
     before = len(rig.disk.list_directory("/data/orders-0"))
 
     asyncio.run(work.retain())
 
-    host = rig.host()
-    assert host.state.log_start == host.log.log_start == 4
-    assert values(host, 4) == [b"new" * 40]
+    replica = rig.replica()
+    assert replica.state.log_start == replica.log.log_start == 4
+    assert values(replica, 4) == [b"new" * 40]
     assert len(rig.disk.list_directory("/data/orders-0")) >= before
     rig.clock.ms += 2000
     asyncio.run(work.empty_trash())
@@ -82,12 +82,12 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments_also_when_nobody_uses
     rig = Rig(topic(configs=configs))
     filled(rig)
     again = Rig(topic(configs=configs), disk=rig.stop())
-    assert not list(again.hosts.live())
+    assert not list(again.replicas.live())
 
     asyncio.run(maintenance(again).retain())
 
-    assert again.host().state.log_start > 0
-    assert again.host().log.size_bytes <= 300 + 200
+    assert again.replica().state.log_start > 0
+    assert again.replica().log.size_bytes <= 300 + 200
 
 
 def test_logs_that_have_nothing_due_are_not_opened() -> None:
@@ -97,7 +97,7 @@ def test_logs_that_have_nothing_due_are_not_opened() -> None:
 
     asyncio.run(maintenance(again).retain())
 
-    assert not list(again.hosts.live())
+    assert not list(again.replicas.live())
 
 
 def test_what_is_committed_no_further_is_not_dropped() -> None:
@@ -107,37 +107,37 @@ def test_what_is_committed_no_further_is_not_dropped() -> None:
 
     asyncio.run(maintenance(rig).retain())
 
-    assert rig.host().state.log_start == 0
+    assert rig.replica().state.log_start == 0
 
 
 def test_a_partition_that_cannot_be_opened_does_not_keep_others_from_retention() -> None:
     rig = Rig(*(topic(name, number=at, configs={**SMALL, "retention.bytes": "0"}) for at, name in enumerate("ab", 1)))
     for name in "ab":
         for _ in range(4):
-            rig.append(rig.host(name), batch(b"x" * 100))
+            rig.append(rig.replica(name), batch(b"x" * 100))
     again = Rig(
         *(topic(name, number=at, configs={**SMALL, "retention.bytes": "0"}) for at, name in enumerate("ab", 1)),
         disk=rig.stop(),
     )
-    again.hosts._topics["a"] = replace(again.hosts._topics["a"], partitions=())
+    again.replicas._topics["a"] = replace(again.replicas._topics["a"], partitions=())
 
     asyncio.run(maintenance(again).retain())
 
     assert again.notes.named("retention_refused")
-    assert again.host("b").state.log_start > 0
+    assert again.replica("b").state.log_start > 0
 
 
 def test_compaction_keeps_the_newest_of_each_key() -> None:
     configs = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     rig = Rig(topic(configs=configs))
-    host = rig.host()
+    replica = rig.replica()
     for at in range(12):
-        rig.append(host, batch(b"%d" % at * 40, key=b"k%d" % (at % 2)))
+        rig.append(replica, batch(b"%d" % at * 40, key=b"k%d" % (at % 2)))
 
     asyncio.run(maintenance(rig).compacting.run())
 
-    left = everything(host)
-    cleaned_to = host.log.cleaned_to
+    left = everything(replica)
+    cleaned_to = replica.log.cleaned_to
     assert cleaned_to > 2
     clean = [record for record in left if record.offset < cleaned_to]
     assert [(record.key, record.offset) for record in clean] == [
@@ -145,7 +145,7 @@ def test_compaction_keeps_the_newest_of_each_key() -> None:
     ]
     assert [record.offset for record in left[len(clean) :]] == list(range(cleaned_to, 12))
     assert rig.notes.named("log_compacted")[0]["records_dropped"] > 0
-    assert host.log.cleaning is None
+    assert replica.log.cleaning is None
 
 
 def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
@@ -153,7 +153,7 @@ def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
         was = topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
         rig = Rig(was, topic("other", number=2))
         for at in range(12):
-            rig.append(rig.host(), batch(b"%d" % at * 40))
+            rig.append(rig.replica(), batch(b"%d" % at * 40))
         rig.threads.eager = False
         work = asyncio.ensure_future(maintenance(rig).compacting.run())
         await asyncio.sleep(0)
@@ -162,7 +162,7 @@ def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
             rig.threads.work()
             await asyncio.sleep(0)
         await work
-        assert rig.append(rig.host("other"), batch(b"a")).base_offset == 0
+        assert rig.append(rig.replica("other"), batch(b"a")).base_offset == 0
         assert not rig.notes.named("directory_offline")
 
     asyncio.run(run())
@@ -178,7 +178,7 @@ async def recreated_during_compaction(waits: int) -> None:
     was = topic(configs=COMPACTED)
     rig = Rig(was)
     for at in range(12):
-        rig.append(rig.host(), batch(b"%d" % at * 40, key=b"%d" % (at % 2)))
+        rig.append(rig.replica(), batch(b"%d" % at * 40, key=b"%d" % (at % 2)))
     rig.threads.eager = False
     background = maintenance(rig)
     work = asyncio.ensure_future(background.compacting.run())
@@ -190,7 +190,7 @@ async def recreated_during_compaction(waits: int) -> None:
     rig.change(was, None)
     rig.change(None, now)
     for at in range(9):
-        rig.append(rig.host(), batch(b"new %d" % at * 9))
+        rig.append(rig.replica(), batch(b"new %d" % at * 9))
     while not work.done():
         rig.threads.work()
         await asyncio.sleep(0)
@@ -201,13 +201,13 @@ async def recreated_during_compaction(waits: int) -> None:
     assert not rig.notes.named("directory_offline")
     rig.threads.eager = True
     again = Rig(now, disk=rig.stop(clean=False))
-    assert [record.value for record in everything(again.host())] == [b"new %d" % at * 9 for at in range(9)]
+    assert [record.value for record in everything(again.replica())] == [b"new %d" % at * 9 for at in range(9)]
 
 
 def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
     rig = Rig(topic(configs=COMPACTED))
     for at in range(12):
-        rig.append(rig.host(), batch(b"%d" % at * 40))
+        rig.append(rig.replica(), batch(b"%d" % at * 40))
     rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
     work = maintenance(rig)
 
@@ -217,7 +217,7 @@ def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
     assert len(rig.notes.named("log_uncleanable")) == 1
     assert not rig.notes.named("log_compacted")
     assert set(work.compacting.uncleanable) == {TopicPartition("orders", 0)}
-    assert rig.append(rig.host(), batch(b"a")).base_offset == 12
+    assert rig.append(rig.replica(), batch(b"a")).base_offset == 12
 
 
 def unreadable(codec: int) -> bytearray:
@@ -235,9 +235,9 @@ def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(cod
         for at in range(12):
             if (name, at) == ("b", 1):
                 poison = unreadable(codec)
-                rig.host(name).log.append(memoryview(poison), parse_batch_header(poison), 0)
-                rig.host(name).state.log_end = rig.host(name).log.log_end
-            rig.append(rig.host(name), batch(b"%d" % at * 40))
+                rig.replica(name).log.append(memoryview(poison), parse_batch_header(poison), 0)
+                rig.replica(name).state.log_end = rig.replica(name).log.log_end
+            rig.append(rig.replica(name), batch(b"%d" % at * 40))
     counters = StorageCounters()
     work = maintenance(rig, counters=counters)
 
@@ -252,10 +252,10 @@ def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(cod
 def test_a_log_that_could_not_be_compacted_is_tried_again_later_or_when_it_has_lost_segments() -> None:
     rig = Rig(topic(configs=COMPACTED))
     poison = unreadable(1)
-    rig.host().log.append(memoryview(poison), parse_batch_header(poison), 0)
-    rig.host().state.log_end = rig.host().log.log_end
+    rig.replica().log.append(memoryview(poison), parse_batch_header(poison), 0)
+    rig.replica().state.log_end = rig.replica().log.log_end
     for at in range(12):
-        rig.append(rig.host(), batch(b"%d" % at * 40))
+        rig.append(rig.replica(), batch(b"%d" % at * 40))
     work = maintenance(rig)
     tries = 0
     for passed_ms, expected in ((0, 1), (UNCLEANABLE_RETRY_MS - 1, 1), (1, 2), (1, 2)):
@@ -264,7 +264,7 @@ def test_a_log_that_could_not_be_compacted_is_tried_again_later_or_when_it_has_l
         tries = len(rig.notes.named("log_uncleanable"))
         assert tries == expected
 
-    rig.host().delete_records(4)
+    rig.replica().delete_records(4)
     asyncio.run(work.retain())
     asyncio.run(work.compacting.run())
 
@@ -276,7 +276,7 @@ def test_a_deleted_topic_is_no_longer_uncleanable() -> None:
     was = topic(configs=COMPACTED)
     rig = Rig(was)
     for at in range(12):
-        rig.append(rig.host(), batch(b"%d" % at * 40))
+        rig.append(rig.replica(), batch(b"%d" % at * 40))
     rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
     counters = StorageCounters()
     work = maintenance(rig, counters=counters)
@@ -294,7 +294,7 @@ def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkey
     rig = Rig(*(topic(name, number=at, configs={**COMPACTED, **RETAINED}) for at, name in enumerate("ab", 1)))
     for name in "ab":
         for at in range(12):
-            rig.append(rig.host(name), batch(b"%d" % at * 40))
+            rig.append(rig.replica(name), batch(b"%d" % at * 40))
     work = maintenance(rig)
     rig.clock.ms += 2 * HOUR_MS
 
@@ -304,9 +304,9 @@ def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkey
 
     monkeypatch.setattr("penstock.maintenance.schedule.retain", partial(wrapped, broken, retain))
     monkeypatch.setattr("penstock.maintenance.compaction.plan", partial(wrapped, broken, plan))
-    rig.host("a").log.producers = None
+    rig.replica("a").log.producers = None
     if job == "snapshot":
-        monkeypatch.setattr(PartitionHost, "snapshot", lambda host, now_ms: broken(host.log, lambda _: None))
+        monkeypatch.setattr(Replica, "snapshot", lambda replica, now_ms: broken(replica.log, lambda _: None))
     run = {"retain": work.retain, "compact": work.compacting.run, "snapshot": work.snapshot_producers}[job]
 
     asyncio.run(run())
@@ -314,7 +314,7 @@ def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkey
     failures = {"retain": "retention_failed", "compact": "log_uncleanable", "snapshot": "snapshot_failed"}
     assert [fields["partition"] for fields in rig.notes.named(failures[job])] == ["a-0"]
     if job == "retain":
-        assert rig.host("b").state.log_start > 0
+        assert rig.replica("b").state.log_start > 0
     if job == "compact":
         assert [fields["partition"] for fields in rig.notes.named("log_compacted")] == ["b-0"]
 
@@ -326,7 +326,7 @@ def wrapped(broken: Callable[..., Any], real: Callable[..., Any], log: Log, *arg
 def test_a_file_that_cannot_be_removed_keeps_no_other_file() -> None:
     rig = Rig(*(topic(name, number=at, configs=SMALL) for at, name in enumerate("ab", 1)))
     for at, name in enumerate("ab", 1):
-        rig.append(rig.host(name), batch(b"x"))
+        rig.append(rig.replica(name), batch(b"x"))
         rig.change(topic(name, number=at, configs=SMALL), None)
     rig.disk.fail("remove_tree", "/data/a-0", errno.EACCES)
     rig.clock.ms += HOUR_MS
@@ -341,7 +341,7 @@ def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=COMPACTED))
         for at in range(40):
-            rig.append(rig.host(), batch(b"%d" % at * 40, key=b"%d" % (at % 3)))
+            rig.append(rig.replica(), batch(b"%d" % at * 40, key=b"%d" % (at % 3)))
         work = maintenance(rig)
         rig.threads.eager = False
         scrubbing = asyncio.ensure_future(work.scrub())
@@ -349,7 +349,7 @@ def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
             await asyncio.sleep(0)
             rig.threads.work()
         await asyncio.sleep(0)
-        log = rig.host().log
+        log = rig.replica().log
         due = plan(log, rig.clock.ms, stable=log.log_end, keys_max=1000)
         assert due is not None
         due.run(log, rig.store.trash)
@@ -368,7 +368,7 @@ def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
 def test_a_disk_that_fails_under_compaction_goes_offline() -> None:
     rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
     for at in range(12):
-        rig.append(rig.host(), batch(b"%d" % at * 40))
+        rig.append(rig.replica(), batch(b"%d" % at * 40))
     rig.disk.fail("pread", "orders-0", errno.EIO)
 
     asyncio.run(maintenance(rig).compacting.run())
@@ -376,42 +376,42 @@ def test_a_disk_that_fails_under_compaction_goes_offline() -> None:
     assert rig.notes.named("compaction_refused")
     assert rig.notes.named("directory_offline")
     with pytest.raises(KafkaStorageError):
-        rig.append(rig.host(), batch(b"a"))
+        rig.append(rig.replica(), batch(b"a"))
 
 
 def test_the_cleaner_can_be_switched_off() -> None:
     rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
     for _ in range(12):
-        rig.append(rig.host(), batch(b"x" * 40))
+        rig.append(rig.replica(), batch(b"x" * 40))
     rig.config = replace(rig.config, log_cleaner_enable=False)
 
     asyncio.run(maintenance(rig).compacting.run())
 
-    assert rig.host().log.cleaned_to == 0
+    assert rig.replica().log.cleaned_to == 0
 
 
 def test_a_flush_comes_due_by_time_and_with_the_end_of_a_segment() -> None:
     rig = Rig(topic("timed", number=1, configs={"flush.ms": "5000"}), topic("rolled", number=2, configs=SMALL))
     work = maintenance(rig)
-    rig.append(rig.host("timed"), batch(b"a"))
+    rig.append(rig.replica("timed"), batch(b"a"))
     asyncio.run(work.flush_due())
     assert rig.flush() == 0
 
     rig.clock.ms += 5000
     asyncio.run(work.flush_due())
     assert rig.flush() == 1
-    assert rig.host("timed").log.recovery_point == 1
+    assert rig.replica("timed").log.recovery_point == 1
 
     for _ in range(3):
-        rig.append(rig.host("rolled"), batch(b"x" * 100))
+        rig.append(rig.replica("rolled"), batch(b"x" * 100))
     asyncio.run(work.flush_due())
     assert rig.flush() == 1
-    assert not rig.host("rolled").log.is_dirty
+    assert not rig.replica("rolled").log.is_dirty
 
 
 def test_checkpoints_say_what_is_committed() -> None:
     rig = Rig(topic())
-    rig.append(rig.host(), batch(b"a", b"b"))
+    rig.append(rig.replica(), batch(b"a", b"b"))
 
     asyncio.run(maintenance(rig).checkpoint())
 
@@ -422,7 +422,7 @@ def test_checkpoints_say_what_is_committed() -> None:
 def test_a_checkpoint_that_fails_takes_its_directory_offline_and_a_full_disk_does_not() -> None:
     for code, offline in ((errno.ENOSPC, False), (errno.EIO, True)):
         rig = Rig(topic())
-        rig.append(rig.host(), batch(b"a"))
+        rig.append(rig.replica(), batch(b"a"))
         error = OSError(code, "failed", "/data/replication-offset-checkpoint.tmp")
         work = maintenance(rig)
 
@@ -433,26 +433,26 @@ def test_a_checkpoint_that_fails_takes_its_directory_offline_and_a_full_disk_doe
 
 def test_producers_are_snapshotted_when_a_log_has_grown_or_time_has_passed() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     work = maintenance(rig)
-    rig.append(host, batch(b"a", producer_id=5))
+    rig.append(replica, batch(b"a", producer_id=5))
     asyncio.run(work.snapshot_producers())
-    assert host.snapshot_at == 0
+    assert replica.snapshot_at == 0
 
-    host.readable_bytes += REPLAY_BYTES_MAX
+    replica.readable_bytes += REPLAY_BYTES_MAX
     asyncio.run(work.snapshot_producers())
-    assert host.snapshot_at == 1
+    assert replica.snapshot_at == 1
 
-    rig.append(host, batch(b"b", producer_id=5, base_sequence=1))
+    rig.append(replica, batch(b"b", producer_id=5, base_sequence=1))
     rig.clock.ms += 60_000
     asyncio.run(work.snapshot_producers())
-    assert host.snapshot_at == 2
+    assert replica.snapshot_at == 2
     assert "00000000000000000002.snapshot" in rig.disk.list_directory("/data/orders-0")
 
 
 def test_silent_producers_and_idle_clients_are_forgotten() -> None:
     rig = Rig(topic())
-    rig.append(rig.host(), batch(b"a", producer_id=5))
+    rig.append(rig.replica(), batch(b"a", producer_id=5))
     quotas = ClientQuotas(11, 1000)
     quotas.set("producer_byte_rate", QuotaEntity(None, DEFAULT), 10)
     quotas.produce.record("", "app", 1, NOW_MS)
@@ -462,7 +462,7 @@ def test_silent_producers_and_idle_clients_are_forgotten() -> None:
     asyncio.run(work.expire_producers())
     asyncio.run(work.forget_clients())
 
-    assert len(rig.host().producers) == 0
+    assert len(rig.replica().producers) == 0
     assert len(quotas.produce._usage) == 0
 
 
@@ -523,16 +523,16 @@ def test_stopping_ends_work_in_threads() -> None:
     asyncio.run(work.scrub())
     asyncio.run(work.compacting.run())
 
-    assert rig.host().log.cleaning is None
+    assert rig.replica().log.cleaning is None
 
 
 def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     count = SNAPSHOT_AT_ONCE_MAX + 1
     for producer_id in range(count):
-        host.producers.record(producer_id, 0, 0, 0, False, 0, NOW_MS, NOW_MS)
-    rig.append(host, batch(b"a", producer_id=5, base_sequence=1))
+        replica.producers.record(producer_id, 0, 0, 0, False, 0, NOW_MS, NOW_MS)
+    rig.append(replica, batch(b"a", producer_id=5, base_sequence=1))
     rig.clock.ms += 60_000
     threads = rig.threads
     threads.eager = False
@@ -543,13 +543,13 @@ def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() ->
         for _ in range(10):
             await asyncio.sleep(0)
         assert threads.queue, "it is encoded by a thread"
-        rig.append(host, batch(b"b", producer_id=5, base_sequence=2))
+        rig.append(replica, batch(b"b", producer_id=5, base_sequence=2))
         threads.work()
         await saving
 
     asyncio.run(story())
 
-    assert host.snapshot_at == 1
+    assert replica.snapshot_at == 1
     saved = decode(rig.disk.read_file("/data/orders-0/00000000000000000001.snapshot"))
     assert len(saved) == count
     assert {entry.producer_id: entry.last_sequence for entry in saved}[5] == 1
@@ -557,30 +557,30 @@ def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() ->
 
 def test_a_snapshot_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", producer_id=5))
-    taken = host.begin_snapshot()
-    host.log.truncations += 1
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", producer_id=5))
+    taken = replica.begin_snapshot()
+    replica.log.truncations += 1
 
-    host.end_snapshot(taken, encode(taken.entries), NOW_MS)
+    replica.end_snapshot(taken, encode(taken.entries), NOW_MS)
 
-    assert host.snapshot_at == 0
+    assert replica.snapshot_at == 0
 
 
 def test_a_segment_that_ends_with_many_producers_is_snapshotted_by_the_next_round() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", producer_id=5))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", producer_id=5))
     for producer_id in range(SNAPSHOT_AT_ONCE_MAX + 1):
-        host.producers.record(producer_id, 0, 1, 0, False, 0, NOW_MS, NOW_MS)
+        replica.producers.record(producer_id, 0, 1, 0, False, 0, NOW_MS, NOW_MS)
 
-    host.log.roll()
+    replica.log.roll()
 
-    assert host.log.producers_unsaved
+    assert replica.log.producers_unsaved
     assert "00000000000000000001.snapshot" not in rig.disk.list_directory("/data/orders-0")
 
     rig.threads.eager = True
     asyncio.run(maintenance(rig).snapshot_producers())
 
-    assert not host.log.producers_unsaved
+    assert not replica.log.producers_unsaved
     assert "00000000000000000001.snapshot" in rig.disk.list_directory("/data/orders-0")

@@ -1,4 +1,4 @@
-"""What the tests of the runtime share: time, turns of the loop and threads of their own, hosts on a disk in memory."""
+"""What tests of replicas share: time, turns of the loop and threads of their own, and a disk in memory."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from penstock.model.turns import Turns
 from penstock.observe.log import Logger
 from penstock.partition.fetch import Fetches
 from penstock.partition.fetch_session import FetchSessions
-from penstock.partition.replica import PartitionHost
-from penstock.partition.replicas import Hosts
+from penstock.partition.replica import Replica
+from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.partition.watcher_notification import WatcherNotifier
 from penstock.storage.group_commit import GroupCommit
@@ -211,7 +211,7 @@ class Rig:
         self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
         self.timers = Timers(self.loop)
         self.sessions = FetchSessions(100, Seeded().below)
-        self.hosts = Hosts(
+        self.replicas = Replicas(
             broker_id=1,
             config=self.config,
             store=self.store,
@@ -223,22 +223,22 @@ class Rig:
             is_deleted={topic.topic_id for topic in deleted}.__contains__,
             deleted_names=lambda: {topic.name for topic in deleted},
         )
-        self.fetches = Fetches(hosts=self.hosts, sessions=self.sessions, timers=self.timers)
-        self.store.load(self.hosts.settings({})[0], broker_id=1, cluster_id="c")
-        self.hosts.start(topics)
+        self.fetches = Fetches(replicas=self.replicas, sessions=self.sessions, timers=self.timers)
+        self.store.load(self.replicas.settings({})[0], broker_id=1, cluster_id="c")
+        self.replicas.start(topics)
 
     def _offline(self, directory: Any) -> None:
-        self.hosts.went_offline(directory)
+        self.replicas.went_offline(directory)
 
-    def host(self, name: str = "orders", partition: int = 0) -> PartitionHost:
-        return self.hosts.get(name, partition)
+    def replica(self, name: str = "orders", partition: int = 0) -> Replica:
+        return self.replicas.get(name, partition)
 
     def change(self, before: TopicState | None, after: TopicState | None) -> None:
-        self.hosts.apply(ImageDelta(topics=(TopicChange(before=before, after=after),)))
+        self.replicas.apply(ImageDelta(topics=(TopicChange(before=before, after=after),)))
 
-    def append(self, host: PartitionHost, data: bytearray | bytes, **kw: Any) -> Appended:
+    def append(self, replica: Replica, data: bytearray | bytes, **kw: Any) -> Appended:
         """Append a batch that needs no thread."""
-        appended = host.append(memoryview(data), self.clock.ms, **kw)
+        appended = replica.append(memoryview(data), self.clock.ms, **kw)
         assert isinstance(appended, Appended)
         return appended
 
@@ -251,16 +251,16 @@ class Rig:
     def stop(self, *, clean: bool = True) -> MemDisk:
         """Stop the broker; what is on the disk is there for the next one."""
         if clean:
-            self.hosts.close()
+            self.replicas.close()
         self.store.close(clean=clean)
         if not clean:
             self.disk.kill()
         return self.disk
 
 
-def records(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
+def records(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
     """What one read gives from an offset on."""
-    found = host.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
+    found = replica.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
     data = found if isinstance(found, bytes) else found.read()
     return [
         record
@@ -270,15 +270,15 @@ def records(host: PartitionHost, offset: int = 0, *, read_committed: bool = Fals
     ]
 
 
-def values(host: PartitionHost, offset: int = 0, *, read_committed: bool = False) -> list[bytes | None]:
-    return [record.value for record in records(host, offset, read_committed=read_committed)]
+def values(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[bytes | None]:
+    return [record.value for record in records(replica, offset, read_committed=read_committed)]
 
 
-def everything(host: PartitionHost) -> list[Record]:
+def everything(replica: Replica) -> list[Record]:
     """What a reader gets who reads on to the end."""
     found: list[Record] = []
-    offset = host.state.log_start
-    while more := records(host, offset):
+    offset = replica.state.log_start
+    while more := records(replica, offset):
         found += more
         offset = found[-1].offset + 1
     return found

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.partition.rig import HOME, NOW_MS, Rig, Seeded, topic
 
 from penstock.model.batch import TRANSACTIONAL_FLAG
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.storage import txn_index
 from penstock.storage.names import SNAPSHOT, TXN_INDEX
 from penstock.storage.txn_index import AbortedTxn
@@ -38,7 +38,7 @@ class Writers:
 
     def __init__(self, *, disk: MemDisk | None = None, segment_bytes: int = SEGMENT_BYTES, sequence: int = 0) -> None:
         self.rig = Rig(topic(configs={"internal.segment.bytes": str(segment_bytes)}), disk=disk)
-        self.host = self.rig.host()
+        self.replica = self.rig.replica()
         self._sequences = dict.fromkeys(PRODUCERS, sequence - 1)
 
     def write(self, producer_id: int) -> None:
@@ -48,13 +48,13 @@ class Writers:
         batch = builder.build(
             attributes=TRANSACTIONAL_FLAG, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
         )
-        self.rig.append(self.host, batch, internal=True)
+        self.rig.append(self.replica, batch, internal=True)
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         marker = build_marker(
             commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
-        self.rig.append(self.host, marker, internal=True)
+        self.rig.append(self.replica, marker, internal=True)
 
     def act(self, randomness: random.Random) -> None:
         """One thing that happens to a partition."""
@@ -65,40 +65,40 @@ class Writers:
         elif what < 0.8:
             self.end(producer_id, commit=randomness.random() < 0.4)
         elif what < 0.88:
-            self.host.snapshot(NOW_MS)
+            self.replica.snapshot(NOW_MS)
         elif what < 0.95:
-            self.host.log.flush()
+            self.replica.log.flush()
         else:
             self.rig.store.checkpoint()
 
 
-def batches(host: PartitionHost) -> Iterator[tuple[int, int, bool | None]]:
+def batches(replica: Replica) -> Iterator[tuple[int, int, bool | None]]:
     """Offset and producer of every batch, and whether it is a marker that aborts, or none at all."""
-    for batch in host.log.view().walk_from(host.log.log_start, bodies=True):
+    for batch in replica.log.view().walk_from(replica.log.log_start, bodies=True):
         header = batch.header
         aborts = parse_marker(decode_records(batch.data)[0])[0] == ABORT_MARKER if header.is_control else None
         yield header.base_offset, header.producer_id, aborts
 
 
-def committed_by_the_log(host: PartitionHost) -> list[int]:
+def committed_by_the_log(replica: Replica) -> list[int]:
     """Offsets of the records below the last stable offset whose transaction was not aborted."""
     committed: list[int] = []
     undecided: dict[int, list[int]] = {}
-    for offset, producer_id, aborts in batches(host):
+    for offset, producer_id, aborts in batches(replica):
         if aborts is None:
             undecided.setdefault(producer_id, []).append(offset)
         else:
             ended = undecided.pop(producer_id, [])
             committed += [] if aborts else ended
-    return sorted(offset for offset in committed if offset < host.state.last_stable)
+    return sorted(offset for offset in committed if offset < replica.state.last_stable)
 
 
-def committed_for_readers(host: PartitionHost) -> list[int]:
+def committed_for_readers(replica: Replica) -> list[int]:
     """The same as a client finds it: from the batches it gets and the list that comes along."""
     seen: list[int] = []
-    offset = host.log.log_start
-    while offset < host.state.last_stable:
-        fetched = host.read(offset, 1 << 20, at_least_one=True, read_committed=True)
+    offset = replica.log.log_start
+    while offset < replica.state.last_stable:
+        fetched = replica.read(offset, 1 << 20, at_least_one=True, read_committed=True)
         assert fetched.aborted is not None
         assert not isinstance(fetched.records, bytes), f"nothing at {offset}"
         data = fetched.records.read()
@@ -117,7 +117,7 @@ def committed_for_readers(host: PartitionHost) -> list[int]:
 
 
 def assert_readers_see_what_the_log_says(writers: Writers) -> None:
-    assert committed_for_readers(writers.host) == committed_by_the_log(writers.host)
+    assert committed_for_readers(writers.replica) == committed_by_the_log(writers.replica)
 
 
 def crashed_at(point: int, seed: int) -> MemDisk | None:
@@ -170,10 +170,10 @@ class Unlucky:
 def test_an_index_that_was_flushed_is_there_after_a_power_cut_and_so_is_its_name() -> None:
     writers = Writers(segment_bytes=1 << 20)
     writers.write(5)
-    writers.host.log.flush()
+    writers.replica.log.flush()
     writers.end(5, commit=False)
-    writers.host.snapshot(NOW_MS)
-    writers.host.log.flush()
+    writers.replica.snapshot(NOW_MS)
+    writers.replica.log.flush()
     writers.rig.store.checkpoint()
     disk = writers.rig.disk
 
@@ -188,18 +188,18 @@ def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
     writers = Writers(segment_bytes=1 << 20)
     disk = writers.rig.disk
     writers.write(5)
-    writers.host.snapshot(NOW_MS)
+    writers.replica.snapshot(NOW_MS)
     disk.fail("append", TXN_INDEX, errno.ENOSPC)
 
     writers.end(5, commit=False)
     writers.write(6)
-    writers.host.snapshot(NOW_MS)
-    writers.host.log.flush()
+    writers.replica.snapshot(NOW_MS)
+    writers.replica.log.flush()
 
-    assert writers.host.log.log_end == 3
+    assert writers.replica.log.log_end == 3
     assert_readers_see_what_the_log_says(writers)
     assert [name for name in disk.list_directory(FOLDER) if name.endswith(SNAPSHOT)] == [f"{1:020d}{SNAPSHOT}"]
-    assert writers.host.log.recovery_point == 1, "what a power cut must not take is not complete beyond the marker"
+    assert writers.replica.log.recovery_point == 1, "what a power cut must not take is not complete beyond the marker"
     writers.rig.stop(clean=clean)
     disk.faults.clear()
     again = Writers(disk=disk)
@@ -215,7 +215,7 @@ def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() ->
     writers.end(5, commit=False)
     disk.faults.clear()
 
-    writers.host.snapshot(NOW_MS)
+    writers.replica.snapshot(NOW_MS)
 
     assert txn_index.read(disk, FIRST_INDEX) == [AbortedTxn(5, 0, 1, 2)]
     writers.rig.stop(clean=False)
@@ -257,17 +257,17 @@ def test_a_transaction_whose_batch_is_cut_by_the_start_of_the_log_is_still_open_
     for _ in range(4):
         builder.add(NOW_MS, None, b"x")
     writers.rig.append(
-        writers.host,
+        writers.replica,
         builder.build(attributes=TRANSACTIONAL_FLAG, producer_id=5, producer_epoch=0, base_sequence=0),
         internal=True,
     )
-    writers.host.delete_records(2)
-    writers.host.log.flush()
+    writers.replica.delete_records(2)
+    writers.replica.log.flush()
     writers.rig.store.checkpoint()
 
     disk = writers.rig.stop(clean=False)
     again = Writers(disk=disk)
 
-    assert (again.host.state.log_start, again.host.state.last_stable) == (2, 2)
+    assert (again.replica.state.log_start, again.replica.state.last_stable) == (2, 2)
     again.end(5, commit=False)
-    assert [entry.last_offset for entry in again.host.aborted().between(2, 5)] == [4]
+    assert [entry.last_offset for entry in again.replica.aborted().between(2, 5)] == [4]

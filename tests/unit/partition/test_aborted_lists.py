@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.unit.partition.rig import NOW_MS, Rig, topic
 
 from penstock.model.batch import TRANSACTIONAL_FLAG
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.records import RecordBatchBuilder, build_marker, iter_batches
@@ -19,7 +19,7 @@ class Ledger:
 
     def __init__(self, **configs: str) -> None:
         self.rig = Rig(topic(configs={name.replace("_", "."): value for name, value in configs.items()}))
-        self.host: PartitionHost = self.rig.host()
+        self.replica: Replica = self.rig.replica()
         self.aborted: list[AbortedTxn] = []
         self._first: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
@@ -31,7 +31,7 @@ class Ledger:
         batch = builder.build(
             attributes=TRANSACTIONAL_FLAG, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
         )
-        offset = self.rig.append(self.host, batch, internal=True).base_offset
+        offset = self.rig.append(self.replica, batch, internal=True).base_offset
         self._first.setdefault(producer_id, offset)
         self._sequences[producer_id] = sequence + 1
 
@@ -39,14 +39,14 @@ class Ledger:
         marker = build_marker(
             commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
-        offset = self.rig.append(self.host, marker, internal=True).base_offset
+        offset = self.rig.append(self.replica, marker, internal=True).base_offset
         first = self._first.pop(producer_id, None)
         if first is not None and not commit:
             self.aborted.append(AbortedTxn(producer_id, first, offset, min(self._first.values(), default=offset + 1)))
 
     def read(self, offset: int, bytes_max: int) -> tuple[int, list[AbortedTxn]]:
         """The offset behind the last batch of an answer, and the list that comes along."""
-        fetched = self.host.read(offset, bytes_max, at_least_one=True, read_committed=True)
+        fetched = self.replica.read(offset, bytes_max, at_least_one=True, read_committed=True)
         data = fetched.records.read() if isinstance(fetched.records, FileSlice) else fetched.records
         assert fetched.aborted is not None
         return max((header.last_offset + 1 for _, header in iter_batches(data)), default=offset), fetched.aborted
@@ -96,7 +96,7 @@ def test_no_transaction_of_an_answer_is_missing_in_its_list(
         if ends:
             ledger.end(producer_id, commit=commit)
 
-    stable = ledger.host.state.last_stable
+    stable = ledger.replica.state.last_stable
     for offset, bytes_max in reads:
         if offset < stable:
             end, told = ledger.read(offset, bytes_max)

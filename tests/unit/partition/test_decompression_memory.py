@@ -70,9 +70,9 @@ def little_memory() -> Generator[None]:
 
 def test_a_search_by_time_keeps_no_records() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, dense())
-    view = host.log.view()
+    replica = rig.replica()
+    rig.append(replica, dense())
+    view = replica.log.view()
 
     with little_memory():
         found = view.offset_for_time(NOW_MS + 1)
@@ -85,8 +85,8 @@ def test_a_search_by_time_keeps_no_records() -> None:
 
 def test_a_search_by_time_takes_from_the_budget_and_gives_back() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, dense())
+    replica = rig.replica()
+    rig.append(replica, dense())
     held: list[int] = []
 
     class Watched(DecompressionBudget):
@@ -97,7 +97,7 @@ def test_a_search_by_time_takes_from_the_budget_and_gives_back() -> None:
                 yield
 
     budget = Watched(1 << 30)
-    host.log.view().offset_for_time(NOW_MS, budget)
+    replica.log.view().offset_for_time(NOW_MS, budget)
 
     assert len(held) == 1
     assert held[0] > 0
@@ -125,12 +125,12 @@ def test_a_refusal_names_some_records_and_keeps_no_more(
     configs: dict[str, str], data: Callable[[], bytearray], error: type[BrokerError]
 ) -> None:
     rig = Rig(topic(configs=configs))
-    host = rig.host()
+    replica = rig.replica()
     bad = data()
     with little_memory(), pytest.raises(error) as caught:
-        finish(host.append(memoryview(bad), rig.clock.ms))
+        finish(replica.append(memoryview(bad), rig.clock.ms))
     assert len(caught.value.record_errors or ()) == RECORD_ERRORS_MAX
-    assert rig.hosts.decompression.held_bytes == 0
+    assert rig.replicas.decompression.held_bytes == 0
 
 
 class CountingReader:
@@ -151,13 +151,13 @@ class CountingReader:
 
 def test_a_coordinator_loads_a_dense_batch_a_part_at_a_time() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     small = [batch(b"a", b"b"), dense(), batch(b"c"), batch(b"d", producer_id=7, is_transactional=True), batch(b"e")]
     for data in small:
-        rig.append(host, data, verify_txn=lambda *_: False)
+        rig.append(replica, data, verify_txn=lambda *_: False)
     reader = CountingReader()
 
-    slices = list(event_slices(host.log.view(), reader, SkippedBatches()))
+    slices = list(event_slices(replica.log.view(), reader, SkippedBatches()))
 
     after = 2 + RECORDS
     expected = [*range(after + 1), ("transactional", after + 1), after + 2]
@@ -167,18 +167,18 @@ def test_a_coordinator_loads_a_dense_batch_a_part_at_a_time() -> None:
 
 def test_validation_off_the_loop_waits_for_memory() -> None:
     rig = Rig(topic(configs={"compressed.check": "records"}))
-    host, budget = rig.host(), rig.hosts.decompression
+    replica, budget = rig.replica(), rig.replicas.decompression
     data = dense()
 
     with budget.hold(budget.bytes_max):
-        validating = threading.Thread(target=finish, args=(host.append(memoryview(data), rig.clock.ms),))
+        validating = threading.Thread(target=finish, args=(replica.append(memoryview(data), rig.clock.ms),))
         validating.start()
         while not budget.waiting:
             assert validating.is_alive()
-        assert host.state.log_end == 0
+        assert replica.state.log_end == 0
     validating.join(60)
 
-    assert host.state.log_end == RECORDS
+    assert replica.state.log_end == RECORDS
     assert (budget.held_bytes, budget.waiting) == (0, 0)
 
 

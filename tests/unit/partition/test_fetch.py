@@ -17,7 +17,7 @@ from penstock.model.turns import Turns
 from penstock.partition.delayed_fetch import PartitionWatch
 from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, Told
 from penstock.partition.fetch_session import FetchPartition
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.partition.results import Fetched
 from penstock.partition.watcher_notification import NOTIFIED_PER_LOOK
 
@@ -74,7 +74,7 @@ class Poll:
 
 def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> None:
     rig = Rig(topic(partitions=3))
-    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.append(rig.replica(partition=0), batch(b"a"))
     job = begin(rig, [*wanted(0, 1, 9), FetchPartition(ID, 2, 7, 100)])
 
     assert job.read(), "an error is answered at once"
@@ -97,7 +97,7 @@ def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None
     rig = Rig(topic(partitions=3))
     size = len(batch(b"a" * 100))
     for partition in range(3):
-        rig.append(rig.host(partition=partition), batch(b"a" * 100))
+        rig.append(rig.replica(partition=partition), batch(b"a" * 100))
 
     one = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=1))
     two = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=2 * size))
@@ -109,7 +109,7 @@ def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None
 
 def test_a_partition_asked_for_twice_counts_once() -> None:
     rig = Rig(topic())
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     job = begin(rig, [*wanted(0), *wanted(0, offset=1)])
     job.read()
     assert told(job.results) == {0: False}
@@ -124,7 +124,7 @@ def test_an_incremental_answer_tells_only_what_is_new() -> None:
     assert not quiet.read()
     assert quiet.answer(0) == (session, [])
 
-    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.append(rig.replica(partition=1), batch(b"a"))
     rig.loop.run()
     job = begin(rig, session=session, epoch=2)
     assert job.read()
@@ -147,12 +147,12 @@ def test_a_quiet_session_looks_at_nothing() -> None:
 
 def test_a_moved_log_start_is_news_without_data() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b"))
     session = opened(rig, wanted(0, offset=2))
     begin(rig, session=session, epoch=1).read()
 
-    host.delete_records(1)
+    replica.delete_records(1)
     rig.loop.run()
 
     job = begin(rig, session=session, epoch=2)
@@ -178,7 +178,7 @@ def test_a_poll_ends_when_something_is_written() -> None:
     assert poll.waits
     assert rig.fetches.waiting == 1
 
-    rig.append(rig.host(partition=1), batch(b"a"))
+    rig.append(rig.replica(partition=1), batch(b"a"))
     rig.loop.run()
 
     assert poll.done
@@ -206,10 +206,10 @@ def test_a_poll_waits_for_as_many_bytes_as_it_asked_for() -> None:
     poll = Poll(rig, begin(rig, wanted(0, 1), limits=limits))
 
     for partition in (0, 1):
-        rig.append(rig.host(partition=partition), batch(b"a"))
+        rig.append(rig.replica(partition=partition), batch(b"a"))
         rig.loop.run()
         assert not poll.done
-    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.append(rig.replica(partition=0), batch(b"a"))
     rig.loop.run()
 
     assert poll.done
@@ -219,11 +219,11 @@ def test_a_poll_waits_for_as_many_bytes_as_it_asked_for() -> None:
 def test_bytes_found_at_first_count_toward_the_minimum() -> None:
     rig = Rig(topic())
     size = len(batch(b"a"))
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     poll = Poll(rig, begin(rig, wanted(0), limits=FetchLimits(bytes_min=2 * size, bytes_max=1 << 20)))
     assert poll.waits
 
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     rig.loop.run()
 
     assert poll.done
@@ -234,7 +234,7 @@ def test_a_poll_ends_when_a_partition_has_given_all_it_may() -> None:
     rig = Rig(topic())
     poll = Poll(rig, begin(rig, wanted(0, bytes_max=10), limits=FetchLimits(bytes_min=10_000, bytes_max=1 << 20)))
 
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     rig.loop.run()
 
     assert poll.done
@@ -254,12 +254,12 @@ def test_a_poll_ends_with_an_error_when_its_topic_is_deleted() -> None:
 
 def test_a_poll_ends_with_an_error_when_its_place_was_deleted() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b"))
     limits = FetchLimits(bytes_min=1 << 20, bytes_max=1 << 30)
     poll = Poll(rig, begin(rig, wanted(0, offset=1), limits=limits))
 
-    host.delete_records(2)
+    replica.delete_records(2)
     rig.loop.run()
 
     assert poll.done
@@ -270,14 +270,14 @@ def test_a_reader_of_committed_data_is_not_woken_by_an_open_transaction() -> Non
     from tests.unit.partition.test_replica import marker, transactional
 
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     limits = FetchLimits(bytes_min=1, bytes_max=1 << 20, read_committed=True)
     poll = Poll(rig, begin(rig, wanted(0), limits=limits))
 
-    rig.append(host, transactional(b"a"), internal=True)
+    rig.append(replica, transactional(b"a"), internal=True)
     rig.loop.run()
     assert not poll.done
-    rig.append(host, marker(commit=True), internal=True)
+    rig.append(replica, marker(commit=True), internal=True)
     rig.loop.run()
     assert poll.done
 
@@ -354,27 +354,27 @@ def test_a_connection_that_closes_leaves_nothing_behind() -> None:
 
     poll.job.cancel()
     poll.job.cancel()
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     rig.loop.pass_ms(1000)
 
     assert not poll.done
     assert len(rig.timers) == 0
     assert rig.fetches.waiting == 0
-    assert all(not host._watchers for host in rig.hosts.live())
+    assert all(not replica._watchers for replica in rig.replicas.live())
 
 
 def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
     rig = Rig(topic(partitions=2))
     session = opened(rig, wanted(0, 1))
     begin(rig, session=session, epoch=1).read()
-    assert [len(host._watchers) for host in rig.hosts.live()] == [1, 1]
+    assert [len(replica._watchers) for replica in rig.replicas.live()] == [1, 1]
 
-    rig.append(rig.host(partition=0), batch(b"a"))
+    rig.append(rig.replica(partition=0), batch(b"a"))
     rig.loop.run()
-    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 1]
+    assert [len(rig.replica(partition=p)._watchers) for p in (0, 1)] == [0, 1]
     rig.sessions.close(session)
 
-    assert [len(rig.host(partition=p)._watchers) for p in (0, 1)] == [0, 0]
+    assert [len(rig.replica(partition=p)._watchers) for p in (0, 1)] == [0, 0]
     assert rig.fetches._readers == {}
 
 
@@ -385,7 +385,7 @@ def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> Non
     poll = Poll(rig, begin(rig, session=session, epoch=2))
     assert poll.waits
 
-    rig.append(rig.host(partition=2), batch(b"a"))
+    rig.append(rig.replica(partition=2), batch(b"a"))
     rig.loop.run()
 
     assert poll.done
@@ -429,7 +429,7 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 3), count=st.integers(1, 3))
     def write(self, partition: int, count: int) -> None:
-        self.rig.append(self.rig.host(partition=partition), batch(*[b"v"] * count))
+        self.rig.append(self.rig.replica(partition=partition), batch(*[b"v"] * count))
         self.written[partition] += count
 
     @rule()
@@ -521,7 +521,7 @@ def test_many_partitions_read_over_several_turns_give_what_one_turn_would() -> N
     count = PARTITIONS_AT_ONCE_MAX + 1
     rig = Rig(topic(partitions=count))
     for partition in range(0, count, 7):
-        rig.append(rig.host(partition=partition), batch(b"%d" % partition))
+        rig.append(rig.replica(partition=partition), batch(b"%d" % partition))
     at_once = begin(rig, wanted(*range(count)))
     assert at_once.is_large
     assert at_once.read()
@@ -539,7 +539,7 @@ def test_what_arrives_between_two_turns_is_not_missed_by_the_wait_that_follows()
     job = begin(rig, wanted(*range(count)))
 
     def arrive() -> None:
-        rig.append(rig.host(partition=0), batch(b"late"))
+        rig.append(rig.replica(partition=0), batch(b"late"))
 
     turns = Restless(iter([lambda: None, lambda: None, arrive]))
 
@@ -557,7 +557,7 @@ def test_a_session_misses_nothing_between_two_turns_either() -> None:
     assert job.is_large
 
     def arrive() -> None:
-        rig.append(rig.host(partition=0), batch(b"late"))
+        rig.append(rig.replica(partition=0), batch(b"late"))
         rig.loop.run()
 
     assert asyncio.run(job.read_in_turns(Restless(iter([lambda: None, lambda: None, arrive]))))
@@ -608,7 +608,7 @@ def test_a_wait_ends_with_the_byte_that_was_missing(
     for partition, size in appends:
         records = batch(b"v" * size)
         total += len(records)
-        rig.append(rig.host(partition=partition), records)
+        rig.append(rig.replica(partition=partition), records)
         rig.loop.run()
         assert bool(completed) == (total >= bytes_min)
         if completed:
@@ -618,7 +618,7 @@ def test_a_wait_ends_with_the_byte_that_was_missing(
 
 def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(topic(partitions=2))
-    host = rig.host()
+    replica = rig.replica()
     limits = FetchLimits(bytes_min=1 << 30, bytes_max=1 << 30)
     for _ in range(2_000):
         job = begin(rig, wanted(0, 1), limits=limits)
@@ -627,9 +627,9 @@ def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: 
     notified: list[None] = []
     notify = PartitionWatch.notify
 
-    def counted(watch: PartitionWatch, host: PartitionHost) -> None:
+    def counted(watch: PartitionWatch, replica: Replica) -> None:
         notified.append(None)
-        notify(watch, host)
+        notify(watch, replica)
 
     monkeypatch.setattr(PartitionWatch, "notify", counted)
     one = begin(rig, wanted(0), limits=FetchLimits(bytes_min=1, bytes_max=1 << 20))
@@ -638,7 +638,7 @@ def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: 
     one.wait(60_000, lambda: answered.append(None))
 
     for _ in range(10):
-        rig.append(host, batch(b"a"))
+        rig.append(replica, batch(b"a"))
         rig.loop.run()
 
     assert len(answered) == 1
@@ -656,7 +656,7 @@ def test_many_that_are_answered_at_once_are_answered_over_several_turns() -> Non
         job = begin(rig, wanted(0), limits=EVERYTHING)
         assert not job.read()
         job.wait(60_000, pass_a_millisecond(rig))
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     turns = 0
     while rig.fetches.waiting:
         before = rig.fetches.waiting

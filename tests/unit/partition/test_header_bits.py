@@ -25,7 +25,7 @@ from penstock.model.batch import (
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidProducerEpoch, InvalidRecord, InvalidTimestamp
 from penstock.model.ids import TopicPartition
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
 from penstock.partition.validation import HEAVY_BYTES
 from penstock.wire import compression
@@ -123,27 +123,27 @@ class Attempts:
         self._verify_txn = of_this_producer if path.transactional else None
         self._next = 0
 
-    def append(self, data: bytearray) -> tuple[BrokerError | None, PartitionHost]:
+    def append(self, data: bytearray) -> tuple[BrokerError | None, Replica]:
         """Why the batch was refused, if it was, and the partition."""
-        host = self._rig.host(partition=self._next)
+        replica = self._rig.replica(partition=self._next)
         try:
-            appended = host.append(memoryview(data), self._rig.clock.ms, verify_txn=self._verify_txn)
+            appended = replica.append(memoryview(data), self._rig.clock.ms, verify_txn=self._verify_txn)
             if not isinstance(appended, Appended):
                 asyncio.run(finished(appended))
         except BrokerError as error:
-            assert host.state.log_end == 0
-            assert host.log.size_bytes == 0
-            return error, host
+            assert replica.state.log_end == 0
+            assert replica.log.size_bytes == 0
+            return error, replica
         self._next += 1
-        return None, host
+        return None, replica
 
 
 async def finished(work: Coroutine[Any, Any, Appended]) -> Appended:
     return await work
 
 
-def stored_attributes(host: PartitionHost) -> list[int]:
-    records = host.read(0, 1 << 30, at_least_one=True).records
+def stored_attributes(replica: Replica) -> list[int]:
+    records = replica.read(0, 1 << 30, at_least_one=True).records
     data = records if isinstance(records, bytes) else records.read()
     return [header.attributes for _, header in iter_batches(data)]
 
@@ -153,13 +153,13 @@ def test_a_batch_with_any_bit_of_its_header_flipped_is_refused_or_reads_back(pat
     attempts = Attempts(path, HEADER_BITS)
     data, sent = path.batch(), path.values()
     for bit in range(HEADER_BITS):
-        refusal, host = attempts.append(flipped(data, bit))
+        refusal, replica = attempts.append(flipped(data, bit))
         if refusal is not None:
             continue
-        assert host.state.log_end == len(sent), f"bit {bit}"
-        assert not [found for found in stored_attributes(host) if found & ~CLIENT_ATTRIBUTES], f"bit {bit}"
+        assert replica.state.log_end == len(sent), f"bit {bit}"
+        assert not [found for found in stored_attributes(replica) if found & ~CLIENT_ATTRIBUTES], f"bit {bit}"
         if not (path.trusting and bit in CODEC_BITS):
-            assert [record.value for record in everything(host)] == sent, f"bit {bit}"
+            assert [record.value for record in everything(replica)] == sent, f"bit {bit}"
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
@@ -217,12 +217,12 @@ def test_a_log_serves_what_another_leader_took(attributes: int) -> None:
     """A follower does not validate again: a newer leader may know attributes that this broker does not."""
     rig = Rig(topic())
     data = with_attributes(batch(b"a", b"b"), attributes)
-    rig.host().log.append_stamped(memoryview(data), lambda *_: None)
+    rig.replica().log.append_stamped(memoryview(data), lambda *_: None)
 
-    host = Rig(topic(), disk=rig.stop(clean=False)).host()
+    replica = Rig(topic(), disk=rig.stop(clean=False)).replica()
 
-    assert [record.value for record in everything(host)] == [b"a", b"b"]
-    assert stored_attributes(host) == [attributes]
-    found = host.log.offset_for_time(NOW_MS)
+    assert [record.value for record in everything(replica)] == [b"a", b"b"]
+    assert stored_attributes(replica) == [attributes]
+    found = replica.log.offset_for_time(NOW_MS)
     assert found is not None
     assert found.offset == 0

@@ -34,11 +34,11 @@ def after_a_power_cut(seed: int) -> MemDisk:
     rig = Rig(TOPIC)
     for at in range(BATCHES):
         for partition in range(2):
-            rig.append(rig.host(partition=partition), batch(b"%05d" % at + b"x" * 500))
+            rig.append(rig.replica(partition=partition), batch(b"%05d" % at + b"x" * 500))
         if at == BATCHES // 3:
-            for host in rig.hosts.live():
-                host.log.flush()
-                host.note_committed()
+            for replica in rig.replicas.live():
+                replica.log.flush()
+                replica.note_committed()
             rig.store.checkpoint()
     disk = rig.disk
     disk.crash(FewLost(seed))
@@ -59,7 +59,7 @@ def assert_sound(rig: Rig) -> None:
     """Whatever is in the logs holds together, and nothing of what was flushed is missing."""
     for partition in range(2):
         offsets = [
-            batch.header.base_offset for batch in rig.host(partition=partition).log.view().walk_from(0, bodies=True)
+            batch.header.base_offset for batch in rig.replica(partition=partition).log.view().walk_from(0, bodies=True)
         ]
         assert offsets == list(range(len(offsets)))
         assert len(offsets) > BATCHES // 3
@@ -80,7 +80,7 @@ def test_no_damage_is_served_wherever_the_recovery_stopped(seed: int, power: boo
 
         assert_sound(again)
         # And a third life, killed at work, finds what the second left.
-        again.append(again.host(), batch(b"next"))
+        again.append(again.replica(), batch(b"next"))
         again.stop(clean=False)
         assert_sound(Rig(TOPIC, disk=disk))
         point += 1

@@ -22,10 +22,10 @@ STARTS = (0, 2, 4)
 def stopped(*, compacted: bool = False) -> MemDisk:
     """The disk of a broker that stopped cleanly, with three segments of `orders` and one of `other`."""
     rig = Rig(SMALL, OTHER)
-    rig.append(rig.host("other"), batch(b"other"))
+    rig.append(rig.replica("other"), batch(b"other"))
     for at in range(BATCHES):
-        rig.append(rig.host(), batch(b"%d" % at * 400_000))
-    assert tuple(segment.base for segment in rig.host().log.segments) == STARTS
+        rig.append(rig.replica(), batch(b"%d" % at * 400_000))
+    assert tuple(segment.base for segment in rig.replica().log.segments) == STARTS
     disk = rig.stop()
     if compacted:
         disk.write_file(f"{FOLDER}/{GAPS}", b"")
@@ -34,7 +34,7 @@ def stopped(*, compacted: bool = False) -> MemDisk:
 
 def started(disk: MemDisk) -> Rig:
     rig = Rig(SMALL, OTHER, disk=disk)
-    assert values(rig.host("other")) == [b"other"]
+    assert values(rig.replica("other")) == [b"other"]
     return rig
 
 
@@ -49,7 +49,7 @@ def remove_segment(disk: MemDisk, base: int) -> dict[str, bytes]:
 
 def refused(rig: Rig) -> str:
     with pytest.raises(KafkaStorageError) as refusal:
-        rig.host()
+        rig.replica()
     return str(refusal.value)
 
 
@@ -70,8 +70,8 @@ def test_a_missing_segment_takes_its_partition_offline_until_it_is_back(base: in
     for name, data in taken.items():
         disk.write_file(f"{FOLDER}/{name}", data)
     rig = started(disk)
-    assert len(everything(rig.host())) == BATCHES
-    assert rig.append(rig.host(), batch(b"next")).base_offset == BATCHES
+    assert len(everything(rig.replica())) == BATCHES
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == BATCHES
     assert not disk.exists(f"{FOLDER}/{completeness.NOTE}")
 
 
@@ -97,11 +97,11 @@ def killed(*, flushed: bool, power_cut: bool) -> MemDisk:
     """The disk of a broker that was killed or lost its power after a checkpoint, without the directory of `orders`."""
     rig = Rig(SMALL, OTHER)
     for name in ("other", "orders"):
-        rig.append(rig.host(name), batch(b"other"))
-        rig.host(name).note_committed()
-    rig.host("other").log.flush()
+        rig.append(rig.replica(name), batch(b"other"))
+        rig.replica(name).note_committed()
+    rig.replica("other").log.flush()
     if flushed:
-        rig.host().log.flush()
+        rig.replica().log.flush()
     rig.store.checkpoint()
     disk = rig.stop(clean=False)
     if power_cut:
@@ -121,13 +121,13 @@ def test_a_missing_directory_is_missed_also_after_a_crash(flushed: bool, power_c
         disk = rig.stop(clean=clean)
     completeness.give_up(disk, FOLDER)
     rig = started(disk)
-    assert rig.append(rig.host(), batch(b"next")).base_offset == 1
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == 1
 
 
 def test_a_directory_that_was_never_flushed_may_go_with_the_power() -> None:
     rig = started(killed(flushed=False, power_cut=True))
 
-    assert rig.append(rig.host(), batch(b"next")).base_offset == 0
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == 0
 
 
 def test_a_topic_that_was_created_again_after_the_checkpoint_has_lost_nothing() -> None:
@@ -135,30 +135,30 @@ def test_a_topic_that_was_created_again_after_the_checkpoint_has_lost_nothing() 
 
     rig = Rig(topic(number=7), OTHER, disk=disk)
 
-    assert rig.append(rig.host(), batch(b"next")).base_offset == 0
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == 0
 
 
 def test_a_replica_that_left_and_came_back_since_the_checkpoint_has_lost_nothing() -> None:
     rig = Rig(SMALL, OTHER)
     for name in ("other", "orders"):
-        rig.append(rig.host(name), batch(b"other"))
-        rig.host(name).log.flush()
+        rig.append(rig.replica(name), batch(b"other"))
+        rig.replica(name).log.flush()
     rig.store.checkpoint()
     rig.store.delete(TopicPartition("orders", 0))
 
     again = started(rig.stop(clean=False))
 
-    assert again.append(again.host(), batch(b"next")).base_offset == 0
+    assert again.append(again.replica(), batch(b"next")).base_offset == 0
 
 
 def test_a_directory_moved_to_another_disk_by_hand_is_no_loss() -> None:
     rig = Rig(SMALL, paths=(HOME, "/two"))
-    rig.append(rig.host(), batch(b"a"))
+    rig.append(rig.replica(), batch(b"a"))
     disk = rig.stop()
     home = HOME if disk.exists(FOLDER) else "/two"
     disk.rename(f"{home}/orders-0", f"{'/two' if home == HOME else HOME}/orders-0")
 
-    assert values(Rig(SMALL, disk=disk, paths=(HOME, "/two")).host()) == [b"a"]
+    assert values(Rig(SMALL, disk=disk, paths=(HOME, "/two")).replica()) == [b"a"]
 
 
 @pytest.mark.parametrize("base", STARTS)
@@ -173,12 +173,12 @@ def test_records_that_are_given_up_leave_a_hole_and_no_offset_is_used_twice(base
     rig = started(disk)
 
     lost = range(base, min(base + 2, BATCHES))
-    assert [record.offset for record in everything(rig.host())] == [at for at in range(BATCHES) if at not in lost]
-    assert rig.append(rig.host(), batch(b"next")).base_offset == BATCHES
+    assert [record.offset for record in everything(rig.replica())] == [at for at in range(BATCHES) if at not in lost]
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == BATCHES
     again = started(rig.stop(clean=False))
-    assert again.host().state.log_end == BATCHES + 1
+    assert again.replica().state.log_end == BATCHES + 1
     third = started(again.stop())
-    assert third.host().state.log_end == BATCHES + 1
+    assert third.replica().state.log_end == BATCHES + 1
 
 
 def test_a_lost_directory_that_is_given_up_goes_on_behind_its_old_end() -> None:
@@ -189,8 +189,8 @@ def test_a_lost_directory_that_is_given_up_goes_on_behind_its_old_end() -> None:
 
     rig = started(disk)
 
-    assert rig.append(rig.host(), batch(b"next")).base_offset == BATCHES
-    assert everything(rig.host())[0].offset == BATCHES
+    assert rig.append(rig.replica(), batch(b"next")).base_offset == BATCHES
+    assert everything(rig.replica())[0].offset == BATCHES
 
 
 def test_a_lost_directory_of_a_deleted_topic_is_nobodys_loss() -> None:
@@ -199,10 +199,10 @@ def test_a_lost_directory_of_a_deleted_topic_is_nobodys_loss() -> None:
 
     rig = Rig(OTHER, disk=disk)
 
-    assert values(rig.host("other")) == [b"other"]
+    assert values(rig.replica("other")) == [b"other"]
     assert not disk.exists(FOLDER)
     rig.change(None, topic(number=3))
-    assert rig.append(rig.host(), batch(b"new")).base_offset == 0
+    assert rig.append(rig.replica(), batch(b"new")).base_offset == 0
 
 
 def test_a_summary_without_segments_is_believed_as_it_is() -> None:
@@ -211,4 +211,4 @@ def test_a_summary_without_segments_is_believed_as_it_is() -> None:
     lines = [" ".join(line.split()[:8]) for line in disk.read_file(path).decode().split("\n")]
     disk.write_file(path, "\n".join(lines).encode())
 
-    assert len(everything(started(disk).host())) == BATCHES
+    assert len(everything(started(disk).replica())) == BATCHES

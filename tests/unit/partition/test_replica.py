@@ -25,7 +25,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import PartitionState
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.wire.records import RecordBatchBuilder, build_marker
 
 
@@ -53,123 +53,123 @@ def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
     raise InvalidTxnState
 
 
-def begin(rig: Rig, host: PartitionHost, *texts: bytes, **kw: Any) -> None:
+def begin(rig: Rig, replica: Replica, *texts: bytes, **kw: Any) -> None:
     """Write to a transaction that its coordinator verifies."""
-    rig.append(host, transactional(*texts, **kw), internal=True)
+    rig.append(replica, transactional(*texts, **kw), internal=True)
 
 
 def test_batches_get_the_next_offsets_and_are_seen_at_once() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
 
-    first = rig.append(host, batch(b"a", b"b"))
-    second = rig.append(host, batch(b"c"))
+    first = rig.append(replica, batch(b"a", b"b"))
+    second = rig.append(replica, batch(b"c"))
 
     assert (first.base_offset, first.end, first.log_append_time_ms, first.log_start) == (0, 2, -1, 0)
     assert (second.base_offset, second.end) == (2, 3)
-    assert host.committed(3) is None
-    assert host.durable(3) is None
-    assert values(host) == [b"a", b"b", b"c"]
-    assert values(host, 1) == [b"b", b"c"]
+    assert replica.committed(3) is None
+    assert replica.durable(3) is None
+    assert values(replica) == [b"a", b"b", b"c"]
+    assert values(replica, 1) == [b"b", b"c"]
 
 
 def test_a_read_at_the_end_is_empty_and_one_beyond_it_or_before_the_start_is_out_of_range() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b"))
-    host.delete_records(1)
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b"))
+    replica.delete_records(1)
 
-    assert values(host, 2) == []
+    assert values(replica, 2) == []
     for offset in (0, 3, -1):
         with pytest.raises(OffsetOutOfRange):
-            host.read(offset, 100, at_least_one=True)
+            replica.read(offset, 100, at_least_one=True)
 
 
 def test_a_read_says_where_things_are() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b"))
-    host.delete_records(1)
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b"))
+    replica.delete_records(1)
 
-    fetched = host.read(1, 100, at_least_one=True)
+    fetched = replica.read(1, 100, at_least_one=True)
 
     assert (fetched.high_watermark, fetched.last_stable, fetched.log_start, fetched.aborted) == (2, 2, 1, None)
-    assert host.read(2, 100, at_least_one=True, read_committed=True).aborted == []
+    assert replica.read(2, 100, at_least_one=True, read_committed=True).aborted == []
 
 
 def test_at_least_one_batch_comes_back_where_that_is_asked_for() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a" * 1000))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a" * 1000))
 
-    assert len(host.read(0, 1, at_least_one=True).records) > 1000
-    assert len(host.read(0, 1, at_least_one=False).records) == 0
+    assert len(replica.read(0, 1, at_least_one=True).records) > 1000
+    assert len(replica.read(0, 1, at_least_one=False).records) == 0
 
 
 def test_readers_with_an_older_or_a_newer_leader_epoch_are_told() -> None:
     rig = Rig(topic(epoch=4))
-    host = rig.host()
+    replica = rig.replica()
 
-    host.read(0, 1, at_least_one=True, leader_epoch=4)
+    replica.read(0, 1, at_least_one=True, leader_epoch=4)
     with pytest.raises(FencedLeaderEpoch):
-        host.read(0, 1, at_least_one=True, leader_epoch=3)
+        replica.read(0, 1, at_least_one=True, leader_epoch=3)
     with pytest.raises(UnknownLeaderEpoch):
-        host.read(0, 1, at_least_one=True, leader_epoch=5)
+        replica.read(0, 1, at_least_one=True, leader_epoch=5)
 
 
 def test_a_retry_is_answered_with_where_the_first_went_and_writes_nothing() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"x"))
-    first = rig.append(host, batch(b"a", b"b", producer_id=5))
-    rig.append(host, batch(b"c", producer_id=5, base_sequence=2))
+    replica = rig.replica()
+    rig.append(replica, batch(b"x"))
+    first = rig.append(replica, batch(b"a", b"b", producer_id=5))
+    rig.append(replica, batch(b"c", producer_id=5, base_sequence=2))
 
-    again = rig.append(host, batch(b"a", b"b", producer_id=5))
+    again = rig.append(replica, batch(b"a", b"b", producer_id=5))
 
     assert (again.base_offset, again.end) == (first.base_offset, first.end) == (1, 3)
     assert again.log_append_time_ms == NOW_MS
-    assert values(host) == [b"x", b"a", b"b", b"c"]
+    assert values(replica) == [b"x", b"a", b"b", b"c"]
 
 
 def test_a_gap_and_a_zombie_are_refused_with_the_logs_start() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b", producer_id=5, producer_epoch=2))
-    host.delete_records(1)
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b", producer_id=5, producer_epoch=2))
+    replica.delete_records(1)
 
     with pytest.raises(OutOfOrderSequenceNumber) as gap:
-        rig.append(host, batch(b"c", producer_id=5, producer_epoch=2, base_sequence=9))
+        rig.append(replica, batch(b"c", producer_id=5, producer_epoch=2, base_sequence=9))
     with pytest.raises(InvalidProducerEpoch) as zombie:
-        rig.append(host, batch(b"c", producer_id=5, producer_epoch=1))
+        rig.append(replica, batch(b"c", producer_id=5, producer_epoch=1))
 
     assert gap.value.log_start == zombie.value.log_start == 1
-    assert host.state.log_end == 2
+    assert replica.state.log_end == 2
 
 
 def test_producers_are_known_again_after_a_clean_stop_and_after_a_crash() -> None:
     for clean in (True, False):
         rig = Rig(topic())
-        rig.append(rig.host(), batch(b"a", producer_id=5))
-        rig.append(rig.host(), batch(b"b", producer_id=5, base_sequence=1))
+        rig.append(rig.replica(), batch(b"a", producer_id=5))
+        rig.append(rig.replica(), batch(b"b", producer_id=5, base_sequence=1))
 
         again = Rig(topic(), disk=rig.stop(clean=clean))
-        host = again.host()
+        replica = again.replica()
 
-        assert again.append(host, batch(b"b", producer_id=5, base_sequence=1)).base_offset == 1
+        assert again.append(replica, batch(b"b", producer_id=5, base_sequence=1)).base_offset == 1
         with pytest.raises(OutOfOrderSequenceNumber):
-            again.append(host, batch(b"d", producer_id=5, base_sequence=3))
-        assert again.append(host, batch(b"c", producer_id=5, base_sequence=2)).base_offset == 2
+            again.append(replica, batch(b"d", producer_id=5, base_sequence=3))
+        assert again.append(replica, batch(b"c", producer_id=5, base_sequence=2)).base_offset == 2
 
 
 def test_only_what_is_behind_the_snapshot_is_replayed() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     for sequence in range(4):
-        rig.append(host, batch(b"a", producer_id=5, base_sequence=sequence))
-    host.snapshot(NOW_MS)
-    rig.append(host, batch(b"a", producer_id=6))
+        rig.append(replica, batch(b"a", producer_id=5, base_sequence=sequence))
+    replica.snapshot(NOW_MS)
+    rig.append(replica, batch(b"a", producer_id=6))
 
-    again = Rig(topic(), disk=rig.stop(clean=False)).host()
+    again = Rig(topic(), disk=rig.stop(clean=False)).replica()
 
     five, six = again.producers.get(5), again.producers.get(6)
     assert again.snapshot_at == 4
@@ -180,31 +180,31 @@ def test_only_what_is_behind_the_snapshot_is_replayed() -> None:
 
 def test_readers_of_committed_data_stop_before_an_open_transaction_and_learn_of_aborted_ones() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"plain"))
-    begin(rig, host, b"a", b"b")
-    rig.append(host, batch(b"after"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"plain"))
+    begin(rig, replica, b"a", b"b")
+    rig.append(replica, batch(b"after"))
 
-    assert host.state.last_stable == 1
-    assert values(host) == [b"plain", b"a", b"b", b"after"]
-    assert values(host, read_committed=True) == [b"plain"]
+    assert replica.state.last_stable == 1
+    assert values(replica) == [b"plain", b"a", b"b", b"after"]
+    assert values(replica, read_committed=True) == [b"plain"]
 
-    rig.append(host, marker(commit=False), internal=True)
+    rig.append(replica, marker(commit=False), internal=True)
 
-    assert host.state.last_stable == 5
-    aborted = host.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
+    assert replica.state.last_stable == 5
+    aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted] == [(5, 1, 4)]
-    assert host.read(5, 100, at_least_one=True, read_committed=True).aborted == []
+    assert replica.read(5, 100, at_least_one=True, read_committed=True).aborted == []
 
 
 def test_a_committed_transaction_is_plain_to_readers() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    begin(rig, host, b"a")
-    rig.append(host, marker(commit=True), internal=True)
+    replica = rig.replica()
+    begin(rig, replica, b"a")
+    rig.append(replica, marker(commit=True), internal=True)
 
-    fetched = host.read(0, 1 << 20, at_least_one=True, read_committed=True)
+    fetched = replica.read(0, 1 << 20, at_least_one=True, read_committed=True)
 
     assert fetched.aborted == []
     assert fetched.last_stable == 2
@@ -212,121 +212,121 @@ def test_a_committed_transaction_is_plain_to_readers() -> None:
 
 def test_transactions_are_found_again_after_a_crash() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    begin(rig, host, b"a")
-    rig.append(host, marker(commit=False), internal=True)
-    begin(rig, host, b"b", sequence=1)
+    replica = rig.replica()
+    begin(rig, replica, b"a")
+    rig.append(replica, marker(commit=False), internal=True)
+    begin(rig, replica, b"b", sequence=1)
 
     again = Rig(topic(), disk=rig.stop(clean=False))
-    host = again.host()
+    replica = again.replica()
 
-    assert host.state.last_stable == 2
-    aborted = host.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
+    assert replica.state.last_stable == 2
+    aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
-    again.append(host, transactional(b"c", sequence=2), verify_txn=nobody)
+    again.append(replica, transactional(b"c", sequence=2), verify_txn=nobody)
     with pytest.raises(TransactionCoordinatorFenced):
-        again.append(host, marker(commit=True, coordinator=-1), internal=True)
-    again.append(host, marker(commit=True, coordinator=1), internal=True)
-    assert host.state.last_stable == 5
+        again.append(replica, marker(commit=True, coordinator=-1), internal=True)
+    again.append(replica, marker(commit=True, coordinator=1), internal=True)
+    assert replica.state.last_stable == 5
 
 
 def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     asked: list[tuple[TopicPartition, int, int]] = []
 
     def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         asked.append((tp, producer_id, epoch))
         return False
 
-    rig.append(host, transactional(b"a"), verify_txn=verify_txn)
-    rig.append(host, transactional(b"b", sequence=1), verify_txn=nobody)
+    rig.append(replica, transactional(b"a"), verify_txn=verify_txn)
+    rig.append(replica, transactional(b"b", sequence=1), verify_txn=nobody)
     with pytest.raises(InvalidTxnState):
-        rig.append(host, transactional(b"c", epoch=1), verify_txn=nobody)
+        rig.append(replica, transactional(b"c", epoch=1), verify_txn=nobody)
 
-    assert asked == [(host.tp, 5, 0)]
-    assert (host.state.log_end, host.state.last_stable) == (2, 0)
+    assert asked == [(replica.tp, 5, 0)]
+    assert (replica.state.log_end, replica.state.last_stable) == (2, 0)
 
 
 def test_a_late_marker_of_version_two_does_not_end_the_next_transaction() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    begin(rig, host, b"a", epoch=0)
+    replica = rig.replica()
+    begin(rig, replica, b"a", epoch=0)
     ends = {"internal": True, "transaction_version": 2}
-    rig.append(host, marker(commit=True, epoch=1), **ends)
-    rig.append(host, marker(commit=True, epoch=1), **ends)
-    begin(rig, host, b"b", epoch=1)
+    rig.append(replica, marker(commit=True, epoch=1), **ends)
+    rig.append(replica, marker(commit=True, epoch=1), **ends)
+    begin(rig, replica, b"b", epoch=1)
 
     with pytest.raises(InvalidProducerEpoch):
-        rig.append(host, marker(commit=True, epoch=1), **ends)
-    assert host.state.last_stable == 3
+        rig.append(replica, marker(commit=True, epoch=1), **ends)
+    assert replica.state.last_stable == 3
 
-    rig.append(host, marker(commit=True, epoch=2), **ends)
-    assert host.state.last_stable == 5
+    rig.append(replica, marker(commit=True, epoch=2), **ends)
+    assert replica.state.last_stable == 5
 
 
 def test_offsets_of_a_producer_that_was_replaced_are_refused() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    begin(rig, host, b"a", epoch=0, sequence=-1)
-    rig.append(host, marker(commit=False, epoch=1), internal=True, transaction_version=2)
+    replica = rig.replica()
+    begin(rig, replica, b"a", epoch=0, sequence=-1)
+    rig.append(replica, marker(commit=False, epoch=1), internal=True, transaction_version=2)
 
     with pytest.raises(InvalidProducerEpoch):
-        begin(rig, host, b"b", epoch=0, sequence=-1)
-    assert host.state.last_stable == host.state.log_end == 2
+        begin(rig, replica, b"b", epoch=0, sequence=-1)
+    assert replica.state.last_stable == replica.state.log_end == 2
 
 
 def test_deleting_records_moves_the_start_and_never_beyond_what_is_committed() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", b"b", b"c"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", b"b", b"c"))
 
-    assert host.delete_records(2) == 2
-    assert host.delete_records(1) == 2, "it never goes back"
+    assert replica.delete_records(2) == 2
+    assert replica.delete_records(1) == 2, "it never goes back"
     with pytest.raises(OffsetOutOfRange):
-        host.delete_records(4)
+        replica.delete_records(4)
     with pytest.raises(OffsetOutOfRange):
-        host.delete_records(-2)
-    assert host.delete_records(-1) == 3
-    assert host.log.log_start == 3
+        replica.delete_records(-2)
+    assert replica.delete_records(-1) == 3
+    assert replica.log.log_start == 3
 
 
 class Heard:
     def __init__(self) -> None:
         self.count = 0
 
-    def notify(self, host: PartitionHost, /) -> None:
+    def notify(self, replica: Replica, /) -> None:
         self.count += 1
 
 
 def test_watchers_hear_of_news_once_per_turn_until_they_stop_watching() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     one, two = Heard(), Heard()
-    host.watch(one)
-    host.watch(two)
+    replica.watch(one)
+    replica.watch(two)
 
     for _ in range(3):
-        rig.append(host, batch(b"a"))
+        rig.append(replica, batch(b"a"))
     assert one.count == 0, "not in the turn of the append"
     rig.loop.run()
     assert (one.count, two.count) == (1, 1)
 
-    host.unwatch(two)
-    host.delete_records(1)
+    replica.unwatch(two)
+    replica.delete_records(1)
     rig.loop.run()
     assert (one.count, two.count) == (2, 1)
 
 
-def test_a_host_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> None:
+def test_a_replica_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> None:
     async def run() -> None:
         was = topic(configs={"flush": "group"})
         rig = Rig(was)
-        host = rig.host()
+        replica = rig.replica()
         heard = Heard()
-        host.watch(heard)
-        waits = [host.durable(rig.append(host, batch(b"a")).end), host.committed(1)]
+        replica.watch(heard)
+        waits = [replica.durable(rig.append(replica, batch(b"a")).end), replica.committed(1)]
 
         rig.change(was, None)
         rig.loop.run()
@@ -336,43 +336,45 @@ def test_a_host_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> None:
             with pytest.raises(UnknownTopicOrPartition):
                 await wait
         assert heard.count == 1
-        for use in (lambda: rig.append(host, batch(b"a")), lambda: host.read(0, 1, at_least_one=True)):
+        for use in (lambda: rig.append(replica, batch(b"a")), lambda: replica.read(0, 1, at_least_one=True)):
             with pytest.raises(UnknownTopicOrPartition):
                 use()
         late = Heard()
-        host.watch(late)
+        replica.watch(late)
         rig.loop.run()
         assert late.count == 1
         with pytest.raises(UnknownTopicOrPartition):
-            host.durable(1)
+            replica.durable(1)
 
     asyncio.run(run())
 
 
-def test_no_decision_brings_back_a_host_that_is_gone() -> None:
+def test_no_decision_brings_back_a_replica_that_is_gone() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    host.leave(KafkaStorageError("the disk failed"))
+    replica = rig.replica()
+    replica.leave(KafkaStorageError("the disk failed"))
 
-    host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1,), isr=(1,), partition_epoch=1), NOW_MS)
+    replica.assume(
+        PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1,), isr=(1,), partition_epoch=1), NOW_MS
+    )
 
     with pytest.raises(KafkaStorageError):
-        rig.append(host, batch(b"a"))
+        rig.append(replica, batch(b"a"))
 
 
 def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -> None:
     async def run() -> None:
         rig = Rig(topic(configs={"flush": "group"}))
-        host = rig.host()
-        wait = host.committed(rig.append(host, batch(b"a")).end)
+        replica = rig.replica()
+        wait = replica.committed(rig.append(replica, batch(b"a")).end)
         assert wait is not None
 
-        host.assume(PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
+        replica.assume(PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
 
         with pytest.raises(NotLeaderOrFollower):
             await wait
         with pytest.raises(NotLeaderOrFollower):
-            rig.append(host, batch(b"b"))
+            rig.append(replica, batch(b"b"))
 
     asyncio.run(run())
 
@@ -380,46 +382,46 @@ def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -
 def test_acks_all_waits_for_the_replicas() -> None:
     async def run() -> None:
         rig = Rig(topic())
-        host = rig.host()
-        host.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
-        appended = rig.append(host, batch(b"a"), acks_all=True)
-        assert values(host) == []
-        assert host.durable(appended.end) is None
-        wait = host.committed(appended.end)
+        replica = rig.replica()
+        replica.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
+        appended = rig.append(replica, batch(b"a"), acks_all=True)
+        assert values(replica) == []
+        assert replica.durable(appended.end) is None
+        wait = replica.committed(appended.end)
         assert wait is not None
 
-        host.assume(
+        replica.assume(
             PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,), partition_epoch=1), NOW_MS
         )
 
         await wait
-        assert values(host) == [b"a"]
+        assert values(replica) == [b"a"]
 
     asyncio.run(run())
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
     rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
 
     with pytest.raises(KafkaStorageError, match="space"):
-        rig.append(host, batch(b"b"))
-    assert values(host) == [b"a"]
-    assert rig.append(host, batch(b"c")).base_offset == 1
-    assert values(host) == [b"a", b"c"]
+        rig.append(replica, batch(b"b"))
+    assert values(replica) == [b"a"]
+    assert rig.append(replica, batch(b"c")).base_offset == 1
+    assert values(replica) == [b"a", b"c"]
 
 
 def test_a_failed_write_of_an_idempotent_batch_may_be_tried_again() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a", producer_id=5))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a", producer_id=5))
     rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
     with pytest.raises(KafkaStorageError):
-        rig.append(host, batch(b"b", producer_id=5, base_sequence=1))
+        rig.append(replica, batch(b"b", producer_id=5, base_sequence=1))
 
-    assert rig.append(host, batch(b"b", producer_id=5, base_sequence=1)).base_offset == 1
+    assert rig.append(replica, batch(b"b", producer_id=5, base_sequence=1)).base_offset == 1
 
 
 class Life(RuleBasedStateMachine):
@@ -436,18 +438,18 @@ class Life(RuleBasedStateMachine):
         self.sequence = 0
 
     @property
-    def host(self) -> PartitionHost:
-        return self.rig.host()
+    def replica(self) -> Replica:
+        return self.rig.replica()
 
     @rule(texts=st.lists(st.binary(max_size=60), min_size=1, max_size=4))
     def append(self, texts: list[bytes]) -> None:
-        assert self.rig.append(self.host, batch(*texts)).base_offset == len(self.model)
+        assert self.rig.append(self.replica, batch(*texts)).base_offset == len(self.model)
         self.model += texts
 
     @rule(texts=st.lists(st.binary(max_size=60), min_size=1, max_size=4))
     def produce(self, texts: list[bytes]) -> None:
         data = batch(*texts, producer_id=7, base_sequence=self.sequence)
-        assert self.rig.append(self.host, data).base_offset == len(self.model)
+        assert self.rig.append(self.replica, data).base_offset == len(self.model)
         self.sent.append((self.sequence, len(self.model), texts))
         self.sequence += len(texts)
         self.model += texts
@@ -457,7 +459,7 @@ class Life(RuleBasedStateMachine):
         if back <= len(self.sent):
             sequence, base, texts = self.sent[-back]
             try:
-                appended = self.rig.append(self.host, batch(*texts, producer_id=7, base_sequence=sequence))
+                appended = self.rig.append(self.replica, batch(*texts, producer_id=7, base_sequence=sequence))
                 assert (appended.base_offset, appended.end) == (base, base + len(texts))
             except OutOfOrderSequenceNumber:
                 # A snapshot has the last batch only, so after a restart older ones may be refused, never doubled.
@@ -466,30 +468,30 @@ class Life(RuleBasedStateMachine):
     @rule(count=st.integers(0, 3))
     def delete(self, count: int) -> None:
         self.start = min(self.start + count, len(self.model))
-        assert self.host.delete_records(self.start) == self.start
+        assert self.replica.delete_records(self.start) == self.start
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        assert self.host is not None
+        assert self.replica is not None
         before = self.start
         self.rig = Rig(topic(configs=self.configs), disk=self.rig.stop(clean=clean))
         # The start is in a checkpoint, which only a clean stop is sure to have written.
-        found = self.host.state.log_start
+        found = self.replica.state.log_start
         assert found == before if clean else found <= before
         self.start = found
 
     @rule()
     def snapshot(self) -> None:
-        self.host.snapshot(NOW_MS)
+        self.replica.snapshot(NOW_MS)
 
     @invariant()
     def reads_what_was_written(self) -> None:
         if hasattr(self, "rig"):
             read: list[bytes | None] = []
             while self.start + len(read) < len(self.model):
-                read += values(self.host, self.start + len(read))
+                read += values(self.replica, self.start + len(read))
             assert read == self.model[self.start :]
-            assert self.host.state.high_watermark == len(self.model)
+            assert self.replica.state.high_watermark == len(self.model)
 
 
 TestLife = Life.TestCase

@@ -20,13 +20,13 @@ from penstock.model.topic import PartitionState, TopicState
 def test_a_partition_is_found_by_name_and_by_id() -> None:
     rig = Rig(topic(partitions=2))
 
-    host = rig.hosts.get("orders", 1)
+    replica = rig.replicas.get("orders", 1)
 
-    assert host.tp == TopicPartition("orders", 1)
-    assert rig.hosts.get("orders", 1) is host
-    assert rig.hosts.find((1).to_bytes(16, "big"), 1) is host
-    assert rig.hosts.topic_name((1).to_bytes(16, "big")) == "orders"
-    assert rig.hosts.topic_name((2).to_bytes(16, "big")) is None
+    assert replica.tp == TopicPartition("orders", 1)
+    assert rig.replicas.get("orders", 1) is replica
+    assert rig.replicas.find((1).to_bytes(16, "big"), 1) is replica
+    assert rig.replicas.topic_name((1).to_bytes(16, "big")) == "orders"
+    assert rig.replicas.topic_name((2).to_bytes(16, "big")) is None
 
 
 def test_what_does_not_exist_is_unknown() -> None:
@@ -34,11 +34,11 @@ def test_what_does_not_exist_is_unknown() -> None:
 
     for name, partition in (("orders", 2), ("orders", -1), ("other", 0)):
         with pytest.raises(UnknownTopicOrPartition):
-            rig.hosts.get(name, partition)
+            rig.replicas.get(name, partition)
     with pytest.raises(UnknownTopicId):
-        rig.hosts.find(bytes(16), 0)
+        rig.replicas.find(bytes(16), 0)
     with pytest.raises(UnknownTopicOrPartition):
-        rig.hosts.find((1).to_bytes(16, "big"), 7)
+        rig.replicas.find((1).to_bytes(16, "big"), 7)
 
 
 def test_a_partition_of_other_brokers_is_not_ours() -> None:
@@ -46,7 +46,7 @@ def test_a_partition_of_other_brokers_is_not_ours() -> None:
     rig = Rig(replace(topic(), partitions=(elsewhere,)))
 
     with pytest.raises(NotLeaderOrFollower):
-        rig.hosts.get("orders", 0)
+        rig.replicas.get("orders", 0)
     assert rig.store.get(TopicPartition("orders", 0)) is None
 
 
@@ -56,50 +56,50 @@ def test_ten_thousand_partitions_cost_nothing_until_they_are_used() -> None:
 
     rig.change(None, many)
 
-    assert len(rig.hosts) == 10_000
-    assert len(list(rig.hosts.live())) == 0
+    assert len(rig.replicas) == 10_000
+    assert len(list(rig.replicas.live())) == 0
     assert rig.disk.list_directory("/data").count("orders-0") == 0
-    rig.append(rig.host(partition=9_999), batch(b"a"))
-    assert len(list(rig.hosts.live())) == 1
+    rig.append(rig.replica(partition=9_999), batch(b"a"))
+    assert len(list(rig.replicas.live())) == 1
 
 
 def test_topics_of_the_same_settings_share_them() -> None:
     rig = Rig(topic("a", number=1, configs={"retention.ms": "5"}), topic("b", number=2, configs={"retention.ms": "5"}))
 
-    assert rig.host("a").config is rig.host("b").config
+    assert rig.replica("a").config is rig.replica("b").config
 
 
 def test_a_deleted_topic_is_gone_for_whoever_holds_it_and_its_log_too() -> None:
     was = topic(partitions=2)
     rig = Rig(was)
-    host = rig.host()
-    rig.append(host, batch(b"a"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
 
     rig.change(was, None)
 
     with pytest.raises(UnknownTopicOrPartition):
-        rig.hosts.get("orders", 0)
+        rig.replicas.get("orders", 0)
     with pytest.raises(UnknownTopicOrPartition):
-        rig.append(host, batch(b"b"))
+        rig.append(replica, batch(b"b"))
     assert rig.store.get(TopicPartition("orders", 0)) is None
-    assert len(rig.hosts) == 0
+    assert len(rig.replicas) == 0
 
 
 def test_a_topic_made_anew_under_an_old_name_starts_empty_and_the_old_id_is_unknown() -> None:
     was = topic(number=1)
     rig = Rig(was)
-    old = rig.host()
+    old = rig.replica()
     rig.append(old, batch(b"old", producer_id=5))
 
     rig.change(was, topic(number=2))
 
-    new = rig.host()
+    new = rig.replica()
     assert values(new) == []
     assert rig.append(new, batch(b"new", producer_id=5, base_sequence=9)).base_offset == 0
     with pytest.raises(UnknownTopicOrPartition):
         old.read(0, 1, at_least_one=True)
     with pytest.raises(UnknownTopicId):
-        rig.hosts.find((1).to_bytes(16, "big"), 0)
+        rig.replicas.find((1).to_bytes(16, "big"), 0)
 
 
 def strays(rig: Rig) -> list[str]:
@@ -112,12 +112,12 @@ def empty_the_trash(rig: Rig) -> None:
 
 def test_a_log_of_another_topic_of_the_name_is_set_aside_and_never_removed() -> None:
     rig = Rig(topic(number=1))
-    rig.append(rig.host(), batch(b"old"))
+    rig.append(rig.replica(), batch(b"old"))
 
     again = Rig(topic(number=2), disk=rig.stop())
 
-    assert values(again.host()) == []
-    assert again.host().topic_id == TopicId((2).to_bytes(16, "big"))
+    assert values(again.replica()) == []
+    assert again.replica().topic_id == TopicId((2).to_bytes(16, "big"))
     empty_the_trash(again)
     [aside] = strays(again)
     [said] = again.notes.named("log_set_aside")
@@ -127,57 +127,57 @@ def test_a_log_of_another_topic_of_the_name_is_set_aside_and_never_removed() -> 
 
 def test_a_topic_created_while_a_log_of_its_name_is_left_does_not_remove_that_log() -> None:
     rig = Rig(topic(number=1))
-    rig.append(rig.host(), batch(b"old"))
+    rig.append(rig.replica(), batch(b"old"))
     again = Rig(disk=rig.stop())
 
     again.change(None, topic(number=2))
 
-    rig.append(again.host(), batch(b"new"))
+    rig.append(again.replica(), batch(b"new"))
     empty_the_trash(again)
-    assert values(Rig(topic(number=1), disk=again.stop()).host()) == [b"old"]
+    assert values(Rig(topic(number=1), disk=again.stop()).replica()) == [b"old"]
 
 
 def test_a_log_without_a_topic_is_set_aside_and_restored_when_the_metadata_knows_its_topic_again() -> None:
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     for value in (b"a", b"b", b"c"):
-        rig.append(host, batch(value))
-    host.delete_records(1)
+        rig.append(replica, batch(value))
+    replica.delete_records(1)
 
     again = Rig(disk=rig.stop())
 
     assert [fields["partition"] for fields in again.notes.named("log_set_aside")] == ["orders-0"]
     assert "orders-0" not in again.disk.list_directory("/data")
     third = Rig(topic(), disk=again.stop(clean=False))
-    assert (third.host().state.log_start, third.host().state.log_end) == (1, 3)
-    assert values(third.host(), 1) == [b"b", b"c"]
+    assert (third.replica().state.log_start, third.replica().state.log_end) == (1, 3)
+    assert values(third.replica(), 1) == [b"b", b"c"]
     assert strays(third) == []
     fourth = Rig(topic(), disk=third.stop(clean=False))
-    assert (fourth.host().state.log_start, fourth.host().state.log_end) == (1, 3)
+    assert (fourth.replica().state.log_start, fourth.replica().state.log_end) == (1, 3)
 
 
 def test_a_log_set_aside_after_a_power_cut_is_recovered_when_it_is_restored() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, batch(b"a"))
-    host.log.flush()
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
+    replica.log.flush()
     disk = rig.stop(clean=False)
     disk.open(f"/data/orders-0/{0:020d}.log").append(b"torn")
 
     again = Rig(topic(), disk=Rig(disk=disk).stop())
 
-    assert values(again.host()) == [b"a"]
-    assert again.append(again.host(), batch(b"b")).base_offset == 1
+    assert values(again.replica()) == [b"a"]
+    assert again.append(again.replica(), batch(b"b")).base_offset == 1
 
 
 def test_a_deletion_that_a_stop_interrupted_is_finished_at_the_next_start() -> None:
     was = topic(number=1, partitions=2)
     rig = Rig(was)
-    rig.append(rig.host(), batch(b"deleted by request"))
+    rig.append(rig.replica(), batch(b"deleted by request"))
 
     again = Rig(topic(number=2), disk=rig.stop(), deleted=(was,))
 
-    assert values(again.host()) == []
+    assert values(again.replica()) == []
     empty_the_trash(again)
     assert strays(again) == []
     assert again.disk.list_directory("/data").count("orders-0") == 0
@@ -188,62 +188,62 @@ def test_records_of_a_deleted_topic_do_not_come_back_in_the_next_one_of_its_name
     for seed in range(300):
         rig = Rig(was)
         for at in range(3):
-            rig.append(rig.host(), batch(b"%d" % at + b"deleted by request" * 40))
+            rig.append(rig.replica(), batch(b"%d" % at + b"deleted by request" * 40))
         rig.change(was, None)
         rig.change(None, now)
-        rig.append(rig.host(), batch(b"new"))
+        rig.append(rig.replica(), batch(b"new"))
         rig.disk.crash(Seeded(seed))
 
         again = Rig(now, disk=rig.disk, deleted=(was,))
 
-        assert values(again.host()) in ([], [b"new"]), f"seed {seed}"
+        assert values(again.replica()) in ([], [b"new"]), f"seed {seed}"
 
 
 def test_a_partition_that_older_metadata_does_not_count_is_restored_when_the_topic_grows() -> None:
     rig = Rig(topic(partitions=3))
-    rig.append(rig.host(partition=2), batch(b"c"))
+    rig.append(rig.replica(partition=2), batch(b"c"))
     older = topic(partitions=1)
     again = Rig(older, disk=rig.stop())
     assert len(strays(again)) == 1
 
     again.change(older, topic(partitions=3))
 
-    assert values(again.host(partition=2)) == [b"c"]
+    assert values(again.replica(partition=2)) == [b"c"]
 
 
 def test_a_log_that_cannot_be_set_aside_keeps_its_name_and_refuses_the_new_topic() -> None:
     rig = Rig(topic(number=1))
-    rig.append(rig.host(), batch(b"old"))
+    rig.append(rig.replica(), batch(b"old"))
     disk = rig.stop()
     disk.fail("rename", "/data/orders-0", errno.ENOSPC)
 
     again = Rig(topic(number=2), disk=disk)
 
     with pytest.raises(KafkaStorageError):
-        again.host()
+        again.replica()
     assert "orders-0" in disk.list_directory("/data")
-    assert values(Rig(topic(number=1), disk=again.stop()).host()) == [b"old"]
+    assert values(Rig(topic(number=1), disk=again.stop()).replica()) == [b"old"]
 
 
 def test_a_topic_grows() -> None:
     was = topic(partitions=1)
     rig = Rig(was)
-    first = rig.host()
+    first = rig.replica()
 
     rig.change(was, topic(partitions=3))
 
-    assert rig.append(rig.host(partition=2), batch(b"a")).base_offset == 0
-    assert rig.host() is first
+    assert rig.append(rig.replica(partition=2), batch(b"a")).base_offset == 0
+    assert rig.replica() is first
 
 
-def test_new_settings_reach_hosts_and_logs_that_nobody_has_used() -> None:
+def test_new_settings_reach_replicas_and_logs_that_nobody_has_used() -> None:
     was = topic(partitions=2)
     rig = Rig(was)
-    rig.host(partition=0)
+    rig.replica(partition=0)
 
     rig.change(was, topic(partitions=2, configs={"retention.ms": "77"}))
 
-    assert rig.host(partition=0).config.retention_ms == 77
+    assert rig.replica(partition=0).config.retention_ms == 77
     idle = rig.store.get(TopicPartition("orders", 1))
     assert idle is not None
     assert idle.config.retention_ms == 77
@@ -251,31 +251,31 @@ def test_new_settings_reach_hosts_and_logs_that_nobody_has_used() -> None:
 
 def test_new_defaults_of_the_broker_reach_topics_that_do_not_override_them() -> None:
     rig = Rig(topic("a", number=1), topic("b", number=2, configs={"retention.ms": "5"}))
-    rig.host("a"), rig.host("b")
+    rig.replica("a"), rig.replica("b")
 
-    rig.hosts.reconfigure_all(replace(rig.config, log_retention_ms=1234))
+    rig.replicas.reconfigure_all(replace(rig.config, log_retention_ms=1234))
 
-    assert rig.host("a").config.retention_ms == 1234
-    assert rig.host("b").config.retention_ms == 5
+    assert rig.replica("a").config.retention_ms == 1234
+    assert rig.replica("b").config.retention_ms == 5
 
 
 def test_a_new_leader_epoch_is_taken_on() -> None:
     was = topic()
     rig = Rig(was)
-    host = rig.host()
-    rig.append(host, batch(b"a"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
 
     rig.change(was, topic(epoch=3))
-    rig.append(host, batch(b"b"))
+    rig.append(replica, batch(b"b"))
 
-    assert host.state.leader_epoch == 3
-    assert host.log.epochs.latest == 3
-    assert values(host) == [b"a", b"b"]
+    assert replica.state.leader_epoch == 3
+    assert replica.log.epochs.latest == 3
+    assert values(replica) == [b"a", b"b"]
 
 
 def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
     rig = Rig(topic(partitions=2), paths=("/one", "/two"))
-    first, second = rig.host(partition=0), rig.host(partition=1)
+    first, second = rig.replica(partition=0), rig.replica(partition=1)
     assert first.log.directory is not second.log.directory
     rig.append(first, batch(b"a"))
     rig.append(second, batch(b"b"))
@@ -286,24 +286,24 @@ def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
 
     assert first.gone is not None
     with pytest.raises(KafkaStorageError, match="offline"):
-        rig.host(partition=0).read(0, 1, at_least_one=True)
+        rig.replica(partition=0).read(0, 1, at_least_one=True)
     assert values(second) == [b"b"]
     rig.append(second, batch(b"d"))
 
 
 def test_a_partition_in_a_directory_that_is_missing_at_start_does_not_begin_anew_elsewhere() -> None:
     rig = Rig(topic(partitions=2), paths=("/one", "/two"))
-    lost = rig.host(partition=0).log.directory.path
+    lost = rig.replica(partition=0).log.directory.path
     for partition in range(2):
-        rig.append(rig.host(partition=partition), batch(b"a"))
+        rig.append(rig.replica(partition=partition), batch(b"a"))
     disk = rig.stop()
     disk.fail("list", lost, errno.EIO)
 
     again = Rig(topic(partitions=2), disk=disk, paths=("/one", "/two"))
 
     with pytest.raises(KafkaStorageError):
-        again.host(partition=0)
-    assert values(again.host(partition=1)) == [b"a"]
+        again.replica(partition=0)
+    assert values(again.replica(partition=1)) == [b"a"]
 
 
 def test_a_topic_can_be_made_while_a_directory_is_offline() -> None:
@@ -312,19 +312,19 @@ def test_a_topic_can_be_made_while_a_directory_is_offline() -> None:
 
     rig.change(None, topic())
 
-    assert rig.append(rig.host(), batch(b"a")).base_offset == 0
+    assert rig.append(rig.replica(), batch(b"a")).base_offset == 0
 
 
 def test_after_a_crash_every_log_is_as_it_was_acknowledged() -> None:
     rig = Rig(topic("a", number=1, partitions=3), topic("b", number=2))
     for name, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
-        rig.append(rig.host(name, partition), batch(name.encode(), b"%d" % partition, producer_id=partition))
+        rig.append(rig.replica(name, partition), batch(name.encode(), b"%d" % partition, producer_id=partition))
 
     again = Rig(topic("a", number=1, partitions=3), topic("b", number=2), disk=rig.stop(clean=False))
 
     for name, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
-        assert values(again.host(name, partition)) == [name.encode(), b"%d" % partition]
-        known = again.host(name, partition).producers.get(partition)
+        assert values(again.replica(name, partition)) == [name.encode(), b"%d" % partition]
+        known = again.replica(name, partition).producers.get(partition)
         assert known is not None
 
 
@@ -332,32 +332,32 @@ def test_what_is_read_after_a_kill_survives_a_power_cut_where_the_disk_is_what_c
     """Records that were neither flushed nor acknowledged before the kill are no exception."""
     durable = topic(configs={"flush": "group"})
     rig = Rig(durable)
-    rig.append(rig.host(), batch(b"acknowledged"))
+    rig.append(rig.replica(), batch(b"acknowledged"))
     rig.flush()
-    rig.append(rig.host(), batch(b"neither flushed nor acknowledged"))
-    assert values(rig.host()) == [b"acknowledged"]
+    rig.append(rig.replica(), batch(b"neither flushed nor acknowledged"))
+    assert values(rig.replica()) == [b"acknowledged"]
 
     again = Rig(durable, disk=rig.stop(clean=False))
 
-    seen = values(again.host())
+    seen = values(again.replica())
     assert seen[:1] == [b"acknowledged"]
     for seed in range(20):
         disk = copy.deepcopy(again.disk)
         disk.crash(Seeded(seed))
-        assert values(Rig(durable, disk=disk).host())[: len(seen)] == seen
+        assert values(Rig(durable, disk=disk).replica())[: len(seen)] == seen
 
 
 def test_a_flush_that_fails_at_the_start_takes_its_directory_offline() -> None:
     durable = topic(configs={"flush": "group"})
     rig = Rig(durable)
-    rig.append(rig.host(), batch(b"neither flushed nor acknowledged"))
+    rig.append(rig.replica(), batch(b"neither flushed nor acknowledged"))
     disk = rig.stop(clean=False)
     disk.fail("sync", ".log", errno.EIO)
 
     again = Rig(durable, disk=disk)
 
     with pytest.raises(KafkaStorageError):
-        again.host()
+        again.replica()
     assert again.store.all_directories[0].offline is not None
 
 
@@ -383,9 +383,9 @@ def moved(before: TopicState, *replicas: int) -> TopicState:
 def test_a_replica_that_leaves_takes_its_log_along(used: bool) -> None:
     before = topic(partitions=3)
     rig = Rig(before)
-    hosts = [rig.host(partition=index) for index in range(3)]
-    for host in hosts:
-        rig.append(host, batch(b"x"))
+    replicas = [rig.replica(partition=index) for index in range(3)]
+    for replica in replicas:
+        rig.append(replica, batch(b"x"))
     if not used:
         rig = Rig(before, disk=rig.stop())
 
@@ -398,10 +398,10 @@ def test_a_replica_that_leaves_takes_its_log_along(used: bool) -> None:
         "orders-2",
     ]
     with pytest.raises(NotLeaderOrFollower):
-        rig.host()
+        rig.replica()
     if used:
         with pytest.raises(NotLeaderOrFollower):
-            rig.append(hosts[2], batch(b"late"))
+            rig.append(replicas[2], batch(b"late"))
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
@@ -409,13 +409,13 @@ def test_a_replica_that_left_while_the_broker_was_down_takes_its_log_along(clean
     before = topic(partitions=2)
     rig = Rig(before)
     for index in range(2):
-        rig.append(rig.host(partition=index), batch(b"x"))
+        rig.append(rig.replica(partition=index), batch(b"x"))
     after = replace(moved(before, 2), partitions=(moved(before, 2).partitions[0], before.partitions[1]))
 
     again = Rig(after, disk=rig.stop(clean=clean))
 
     assert [log.tp.partition for log in again.store] == [1]
-    assert values(again.host(partition=1)) == [b"x"]
+    assert values(again.replica(partition=1)) == [b"x"]
 
 
 def test_a_replica_that_comes_has_a_log_at_once() -> None:

@@ -25,7 +25,7 @@ def killed_again_and_again(transactions: int) -> list[tuple[int, int, MemDisk]]:
         before = 0 if disk is None else disk.bytes_read
         writers = Writers(disk=disk, segment_bytes=SEGMENT_BYTES, sequence=life * transactions)
         disk = writers.rig.disk
-        costs.append((writers.host.log.size_bytes, disk.bytes_read - before, disk))
+        costs.append((writers.replica.log.size_bytes, disk.bytes_read - before, disk))
         for at in range(transactions):
             writers.write(5)
             writers.end(5, commit=at % 2 == 0)
@@ -53,7 +53,7 @@ def test_a_transaction_is_open_for_readers_until_the_high_watermark_has_passed_i
     writers.write(5)
     writers.write(5)
     writers.end(5, commit=True)
-    view = writers.host.log.view()
+    view = writers.replica.log.view()
     follower = Partition(local=1, log_start=0, log_end=3, high_watermark=1)
 
     table = replay_producers(view, follower.high_watermark, 0, 1 << 40).table

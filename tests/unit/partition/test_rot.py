@@ -23,17 +23,17 @@ INNOCENT = topic("innocent", number=2)
 def started(*topics: TopicState, disk: MemDisk) -> Rig:
     """A broker over a disk, whose innocent partition must be served, whatever became of the others."""
     rig = Rig(*topics, INNOCENT, disk=disk)
-    assert values(rig.host("innocent")) == [b"innocent"]
+    assert values(rig.replica("innocent")) == [b"innocent"]
     return rig
 
 
 def two_megabytes() -> tuple[MemDisk, int]:
     """The disk of a killed broker with 300 batches in one segment, and the bytes of each."""
     rig = Rig(topic(), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
     for at in range(300):
-        rig.append(rig.host(), batch(b"%05d" % at + b"x" * 8000))
-    size = rig.host().log.size_bytes // 300
+        rig.append(rig.replica(), batch(b"%05d" % at + b"x" * 8000))
+    size = rig.replica().log.size_bytes // 300
     return rig.stop(clean=False), size
 
 
@@ -43,9 +43,9 @@ def test_a_rotten_header_costs_its_batch_and_nothing_else() -> None:
 
     again = started(topic(), disk=disk)
 
-    offsets = [record.offset for record in everything(again.host())]
+    offsets = [record.offset for record in everything(again.replica())]
     assert offsets == [offset for offset in range(300) if offset != 3]
-    assert again.append(again.host(), batch(b"next")).base_offset == 300
+    assert again.append(again.replica(), batch(b"next")).base_offset == 300
     assert disk.exists(FIRST_LOG + QUARANTINED), "what was found is kept for the operator"
     assert [fields["offset"] for fields in again.notes.named("segment_quarantined")] == [3]
 
@@ -58,7 +58,7 @@ def test_a_rotten_index_is_made_anew() -> None:
 
     again = started(topic(), disk=disk)
 
-    assert [record.offset for record in everything(again.host())] == list(range(300))
+    assert [record.offset for record in everything(again.replica())] == list(range(300))
 
 
 def test_leader_epochs_are_made_anew_from_a_log_that_is_damaged_too() -> None:
@@ -68,8 +68,8 @@ def test_leader_epochs_are_made_anew_from_a_log_that_is_damaged_too() -> None:
 
     again = started(topic(), disk=disk)
 
-    assert [record.offset for record in everything(again.host())][-1] == 299
-    assert again.host().log.epochs.entries() == [(0, 0)]
+    assert [record.offset for record in everything(again.replica())][-1] == 299
+    assert again.replica().log.epochs.entries() == [(0, 0)]
 
 
 def test_a_log_that_cannot_be_recovered_is_offline_alone_and_is_recovered_at_the_next_start(
@@ -84,20 +84,20 @@ def test_a_log_that_cannot_be_recovered_is_offline_alone_and_is_recovered_at_the
         patch.setattr("penstock.storage.recovery.SegmentScan.run", surprised)
         rig = Rig(topic(), INNOCENT, disk=disk)
     with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline"):
-        rig.host()
+        rig.replica()
     assert {fields["partition"] for fields in rig.notes.named("partition_offline")} == {"orders-0", "innocent-0"}
     rig.stop()
 
     again = started(topic(), disk=disk)
 
-    assert len(everything(again.host())) == 300
+    assert len(everything(again.replica())) == 300
     assert again.notes.named("directory_loaded")[0]["last_stop"] == "process crash"
 
 
 def test_a_log_whose_producers_cannot_be_read_is_offline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(topic(), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
-    rig.append(rig.host(), batch(b"one", producer_id=5))
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig.append(rig.replica(), batch(b"one", producer_id=5))
     disk = rig.stop(clean=False)
 
     def surprised(*_: object) -> None:
@@ -107,25 +107,25 @@ def test_a_log_whose_producers_cannot_be_read_is_offline_alone(monkeypatch: pyte
     again = started(topic(), disk=disk)
 
     with pytest.raises(KafkaStorageError, match="its producers cannot be read"):
-        again.host()
+        again.replica()
 
 
 def test_a_disk_that_fails_under_the_replay_takes_its_directory_and_no_other() -> None:
     rig = Rig(topic(), INNOCENT, paths=("/a", "/b"))
-    rig.append(rig.host("innocent"), batch(b"innocent"))
-    rig.append(rig.host(), batch(b"one", producer_id=5))
-    host = rig.host()
-    host.snapshot(0)
-    home = host.log.directory.path
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig.append(rig.replica(), batch(b"one", producer_id=5))
+    replica = rig.replica()
+    replica.snapshot(0)
+    home = replica.log.directory.path
     disk = rig.stop(clean=False)
     disk.fail("pread", SNAPSHOT, 5)
 
     again = Rig(topic(), INNOCENT, disk=disk, paths=("/a", "/b"))
 
     assert [directory.path for directory in again.store.all_directories if directory.offline] == [home]
-    assert values(again.host("innocent")) == [b"innocent"]
+    assert values(again.replica("innocent")) == [b"innocent"]
     with pytest.raises(KafkaStorageError):
-        again.host()
+        again.replica()
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
@@ -133,14 +133,14 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
     writers = Writers()
     innocent = writers.rig
     innocent.change(None, INNOCENT)
-    innocent.append(innocent.host("innocent"), batch(b"innocent"))
+    innocent.append(innocent.replica("innocent"), batch(b"innocent"))
     for round_ in range(4):
         for producer_id in PRODUCERS:
             writers.write(producer_id)
         for producer_id in PRODUCERS:
             writers.end(producer_id, commit=producer_id == 6)
         if round_ == 1:
-            writers.host.snapshot(0)
+            writers.replica.snapshot(0)
             innocent.store.checkpoint()
     disk = writers.rig.stop(clean=clean)
     config = topic(configs={"internal.segment.bytes": "600"})
@@ -155,25 +155,25 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
             # A file that all partitions share may cost any of them.
             again = started(config, disk=rotten) if name.startswith(FOLDER) else Rig(config, INNOCENT, disk=rotten)
             with suppress(KafkaStorageError):
-                host = again.host()
-                host.read(host.state.log_start, 1 << 20, at_least_one=True)
-                again.append(host, batch(b"next"))
+                replica = again.replica()
+                replica.read(replica.state.log_start, 1 << 20, at_least_one=True)
+                again.append(replica, batch(b"next"))
             flips += 1
     assert flips > 800
 
 
 def test_no_rotten_byte_of_the_newest_segment_moves_the_log_end_after_a_clean_stop() -> None:
     rig = Rig(topic(), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
     for at in range(4):
-        rig.append(rig.host(), batch(b"%05d" % at))
+        rig.append(rig.replica(), batch(b"%05d" % at))
     disk = rig.stop()
 
     for position in range(disk.stat(FIRST_LOG).size):
         rotten = copy.deepcopy(disk)
         rotten.flip(FIRST_LOG, position, 1 << (position % 8))
         again = started(topic(), disk=rotten)
-        assert again.append(again.host(), batch(b"next")).base_offset == 4, f"byte {position}"
+        assert again.append(again.replica(), batch(b"next")).base_offset == 4, f"byte {position}"
 
 
 def test_a_log_that_a_full_disk_keeps_from_recovery_is_offline_until_the_next_start() -> None:
@@ -183,11 +183,11 @@ def test_a_log_that_a_full_disk_keeps_from_recovery_is_offline_until_the_next_st
     lacking = started(topic(), disk=disk)
 
     with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: it was not recovered: No space .*free space"):
-        lacking.host()
+        lacking.replica()
     lacking.stop()
     disk.faults.clear()
     again = started(topic(), disk=disk)
-    assert len(everything(again.host())) == 300
+    assert len(everything(again.replica())) == 300
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
@@ -195,9 +195,9 @@ def test_a_log_that_a_full_disk_keeps_from_recovery_is_offline_until_the_next_st
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EISDIR])
 def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: bool, operation: str, error: int) -> None:
     rig = Rig(topic(), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
-    rig.append(rig.host(), batch(b"one", producer_id=5))
-    rig.host().snapshot(0)
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig.append(rig.replica(), batch(b"one", producer_id=5))
+    rig.replica().snapshot(0)
     disk = rig.stop(clean=clean)
     disk.write_file(f"{FOLDER}/left.tmp", b"")
     disk.fail(operation, FOLDER, error)
@@ -205,18 +205,18 @@ def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: boo
     again = started(topic(), disk=disk)
 
     with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*see to that file, and restart"):
-        again.host()
-    assert values(again.host("innocent")) == [b"innocent"]
+        again.replica()
+    assert values(again.replica("innocent")) == [b"innocent"]
     disk.faults.clear()
-    assert values(started(topic(), disk=again.stop()).host()) == [b"one"]
+    assert values(started(topic(), disk=again.stop()).replica()) == [b"one"]
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
 def test_a_directory_in_the_place_of_any_file_takes_its_partition_and_no_other(clean: bool) -> None:
     rig = Rig(topic(), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
-    rig.append(rig.host(), batch(b"one", producer_id=5))
-    rig.host().snapshot(0)
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig.append(rig.replica(), batch(b"one", producer_id=5))
+    rig.replica().snapshot(0)
     disk = rig.stop(clean=clean)
 
     for name in disk.list_directory(FOLDER):
@@ -226,20 +226,20 @@ def test_a_directory_in_the_place_of_any_file_takes_its_partition_and_no_other(c
         for _ in range(2):
             again = started(topic(), disk=odd)
             with suppress(KafkaStorageError):
-                again.host()
-            assert values(again.host("innocent")) == [b"innocent"], name
+                again.replica()
+            assert values(again.replica("innocent")) == [b"innocent"], name
             again.stop(clean=clean)
 
 
 def test_a_segment_that_may_not_be_opened_while_the_broker_runs_leaves_the_other_partitions_alone() -> None:
     rig = Rig(topic(configs={"internal.segment.bytes": "300"}), INNOCENT)
-    rig.append(rig.host("innocent"), batch(b"innocent"))
+    rig.append(rig.replica("innocent"), batch(b"innocent"))
     for at in range(8):
-        rig.append(rig.host(), batch(b"%d" % at * 50))
+        rig.append(rig.replica(), batch(b"%d" % at * 50))
     rig.disk.fail("open", f"{FOLDER}/{0:020d}", errno.EACCES)
 
     with pytest.raises(KafkaStorageError, match="Permission denied"):
-        values(rig.host())
+        values(rig.replica())
 
-    assert values(rig.host("innocent")) == [b"innocent"]
+    assert values(rig.replica("innocent")) == [b"innocent"]
     assert rig.store.all_directories[0].offline is None

@@ -27,12 +27,12 @@ def written(stop: str) -> MemDisk:
     """The disk of a broker with a log whose first records were deleted, and another log."""
     rig = Rig(SMALL, OTHER)
     for at in range(BATCHES):
-        rig.append(rig.host(), batch(b"%03d" % at * 30))
-    rig.append(rig.host("other"), batch(b"a", b"b"))
-    rig.host().delete_records(STARTED_AT)
-    for host in (rig.host(), rig.host("other")):
-        host.note_committed()
-        host.log.flush()
+        rig.append(rig.replica(), batch(b"%03d" % at * 30))
+    rig.append(rig.replica("other"), batch(b"a", b"b"))
+    rig.replica().delete_records(STARTED_AT)
+    for replica in (rig.replica(), rig.replica("other")):
+        replica.note_committed()
+        replica.log.flush()
     rig.store.checkpoint()
     if stop == "power cut":
         rig.disk.crash(Seeded(1))
@@ -42,11 +42,11 @@ def written(stop: str) -> MemDisk:
 
 def check_whole(disk: MemDisk, what: str) -> Rig:
     rig = Rig(SMALL, OTHER, disk=disk)
-    state = rig.host().state
-    assert [record.offset for record in everything(rig.host())] == list(range(STARTED_AT, BATCHES)), what
+    state = rig.replica().state
+    assert [record.offset for record in everything(rig.replica())] == list(range(STARTED_AT, BATCHES)), what
     assert (state.log_start, state.log_end) == (STARTED_AT, BATCHES), what
-    assert [record.value for record in everything(rig.host("other"))] == [b"a", b"b"], what
-    assert rig.host("other").state.log_end == 2, what
+    assert [record.value for record in everything(rig.replica("other"))] == [b"a", b"b"], what
+    assert rig.replica("other").state.log_end == 2, what
     return rig
 
 
@@ -100,7 +100,7 @@ def test_a_topic_of_another_id_is_not_taken_for_rot() -> None:
     rig = Rig(SMALL, OTHER, disk=disk)
 
     assert rig.notes.named("log_set_aside")
-    assert everything(rig.host()) == []
+    assert everything(rig.replica()) == []
 
 
 def test_no_rotten_bit_of_a_note_restores_a_log_wrongly() -> None:
@@ -112,7 +112,7 @@ def test_no_rotten_bit_of_a_note_restores_a_log_wrongly() -> None:
         rig = Rig(SMALL, OTHER, disk=found)
         if rig.notes.named("log_restored"):
             restored += 1
-            assert [record.offset for record in everything(rig.host())] == list(range(STARTED_AT, BATCHES)), what
+            assert [record.offset for record in everything(rig.replica())] == list(range(STARTED_AT, BATCHES)), what
         else:
             assert [fields["path"] for fields in rig.notes.named("set_aside_note_damaged")] == [f"{HOME}/{aside}"], what
             assert found.exists(f"{HOME}/{aside}"), what
@@ -127,5 +127,5 @@ def test_no_rotten_bit_of_a_note_lets_missing_records_be_forgotten() -> None:
     for found, what in rotten(disk, f"{FOLDER}/{completeness.NOTE}"):
         rig = Rig(SMALL, OTHER, disk=found)
         with pytest.raises(KafkaStorageError):
-            rig.host()
-        assert len(everything(rig.host("other"))) == 2, what
+            rig.replica()
+        assert len(everything(rig.replica("other"))) == 2, what

@@ -12,13 +12,13 @@ SEGMENT_SIZES = [600, 1 << 20]
 
 
 def deposed(writers: Writers) -> None:
-    writers.host.assume(
+    writers.replica.assume(
         PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2), partition_epoch=1), NOW_MS
     )
 
 
 def leading_again(writers: Writers) -> None:
-    writers.host.assume(
+    writers.replica.assume(
         PartitionState(index=0, leader=1, leader_epoch=2, replicas=(1, 2), isr=(1,), partition_epoch=2), NOW_MS
     )
 
@@ -31,29 +31,29 @@ def test_what_was_aborted_beyond_the_cut_is_forgotten(segment_bytes: int, snapsh
         for producer_id in (5, 6):
             writers.write(producer_id)
         writers.end(5, commit=False)
-        if snapshot_at == writers.host.state.log_end:
-            writers.host.snapshot(NOW_MS)
+        if snapshot_at == writers.replica.state.log_end:
+            writers.replica.snapshot(NOW_MS)
         if at == 2:
             writers.end(6, commit=False)
-    host = writers.host
-    assert [entry.last_offset for entry in host.aborted().between(0, 13)] == [2, 5, 8, 9, 12]
+    replica = writers.replica
+    assert [entry.last_offset for entry in replica.aborted().between(0, 13)] == [2, 5, 8, 9, 12]
     deposed(writers)
 
-    writers.rig.hosts.truncate({host.tp: 7})
+    writers.rig.replicas.truncate({replica.tp: 7})
 
-    assert [entry.last_offset for entry in host.aborted().between(0, 13)] == [2, 5]
-    state = host.state
+    assert [entry.last_offset for entry in replica.aborted().between(0, 13)] == [2, 5]
+    state = replica.state
     assert (state.log_end, state.local_end, state.high_watermark) == (7, 7, 7)
     assert state.last_stable == 1, "of producer 6 nothing is decided any more"
-    assert host.producers.is_open(5, 0), "and of producer 5 the third transaction is not"
-    entry = host.producers.get(6)
+    assert replica.producers.is_open(5, 0), "and of producer 5 the third transaction is not"
+    entry = replica.producers.get(6)
     assert entry is not None
     assert entry.batches[-1][:2] == (1, 4)
 
     leading_again(writers)
     writers.end(6, commit=False)
-    assert [entry[:3] for entry in host.aborted().between(0, 13)] == [(5, 0, 2), (5, 3, 5), (6, 1, 7)]
-    assert host.log.epochs.entries() == [(0, 0), (2, 7)]
+    assert [entry[:3] for entry in replica.aborted().between(0, 13)] == [(5, 0, 2), (5, 3, 5), (6, 1, 7)]
+    assert replica.log.epochs.entries() == [(0, 0), (2, 7)]
 
 
 @pytest.mark.parametrize("segment_bytes", SEGMENT_SIZES)
@@ -62,14 +62,14 @@ def test_a_log_that_was_cut_is_the_same_after_a_kill(segment_bytes: int) -> None
     for _ in range(5):
         writers.write(5)
         writers.end(5, commit=False)
-    writers.host.note_committed()
+    writers.replica.note_committed()
     writers.rig.store.checkpoint()
     deposed(writers)
-    writers.rig.hosts.truncate({writers.host.tp: 5})
+    writers.rig.replicas.truncate({writers.replica.tp: 5})
 
     again = Writers(disk=writers.rig.stop(clean=False), segment_bytes=segment_bytes)
 
-    assert again.host.state.log_end == 5
-    assert len(records(again.host)) > 0
-    assert [entry.last_offset for entry in again.host.aborted().between(0, 10)] == [1, 3]
-    assert again.host.state.last_stable == 4
+    assert again.replica.state.log_end == 5
+    assert len(records(again.replica)) > 0
+    assert [entry.last_offset for entry in again.replica.aborted().between(0, 10)] == [1, 3]
+    assert again.replica.state.last_stable == 4

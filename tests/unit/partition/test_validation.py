@@ -49,25 +49,25 @@ def refused(
 ) -> BrokerError:
     """Append to a fresh topic, see it refused, and see that nothing was written."""
     rig = Rig(topic(configs=configs))
-    host = rig.host()
+    replica = rig.replica()
     with pytest.raises(error) as caught:
-        rig.append(host, data, **kw)
+        rig.append(replica, data, **kw)
     assert type(caught.value) is error
-    assert host.state.log_end == 0
-    assert host.log.size_bytes == 0
+    assert replica.state.log_end == 0
+    assert replica.log.size_bytes == 0
     return caught.value
 
 
 def stored(data: bytearray, configs: dict[str, str] | None = None) -> tuple[Appended, BatchHeader, list[bytes | None]]:
     """Append to a fresh topic; what was answered, and what a reader finds."""
     rig = Rig(topic(configs=configs))
-    host = rig.host()
-    appended = rig.append(host, data)
-    records = host.read(0, 1 << 30, at_least_one=True).records
+    replica = rig.replica()
+    appended = rig.append(replica, data)
+    records = replica.read(0, 1 << 30, at_least_one=True).records
     assert not isinstance(records, bytes)
     read = records.read()
     assert crc_of(read, 0, len(read)) == parse_batch_header(read).crc
-    return appended, parse_batch_header(read), values(host)
+    return appended, parse_batch_header(read), values(replica)
 
 
 def test_a_wrong_checksum_is_corrupt() -> None:
@@ -84,7 +84,7 @@ def test_nothing_and_less_than_a_batch_are_invalid() -> None:
         refused(whole[:cut], InvalidRecord)
     rig = Rig(topic())
     with pytest.raises(InvalidRecord):
-        rig.host().append(None, NOW_MS)
+        rig.replica().append(None, NOW_MS)
 
 
 def test_a_length_below_any_message_is_corrupt_and_said_to_be() -> None:
@@ -179,13 +179,13 @@ def test_every_codec_is_stored_as_it_was_sent(codec: int) -> None:
     data = batch(b"a" * 50, b"b" * 50, codec=codec)
     sent = bytes(data[21:])
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, data)
+    replica = rig.replica()
+    rig.append(replica, data)
 
-    records = host.read(0, 1 << 20, at_least_one=True).records
+    records = replica.read(0, 1 << 20, at_least_one=True).records
     assert not isinstance(records, bytes)
     assert records.read()[21:] == sent
-    assert values(host) == [b"a" * 50, b"b" * 50]
+    assert values(replica) == [b"a" * 50, b"b" * 50]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -195,12 +195,12 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
         header = parse_batch_header(data)
         garbage = bytearray(data[:61]) + b"this is not compressed"
         rig = Rig(topic(configs=OPENED))
-        host = rig.host()
-        work = host.append(memoryview(changed(garbage, length=len(garbage) - 12)), NOW_MS)
+        replica = rig.replica()
+        work = replica.append(memoryview(changed(garbage, length=len(garbage) - 12)), NOW_MS)
         assert not isinstance(work, Appended), "found out off the loop"
         with pytest.raises(UnknownServerError):
             await work
-        assert host.state.log_end == 0
+        assert replica.state.log_end == 0
         assert header.codec == codec
 
     asyncio.run(run())
@@ -210,11 +210,11 @@ def test_a_compressed_batch_is_taken_at_its_headers_word_where_nobody_asks_for_m
     data = batch(b"a", codec=compression.LZ4)
     garbage = bytearray(data[:61]) + b"this is not compressed"
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
 
-    appended = rig.append(host, changed(garbage, length=len(garbage) - 12))
+    appended = rig.append(replica, changed(garbage, length=len(garbage) - 12))
 
-    assert (appended.base_offset, host.state.log_end) == (0, 1)
+    assert (appended.base_offset, replica.state.log_end) == (0, 1)
     refused(changed(data, record_count=7), InvalidRecord)
 
 
@@ -231,12 +231,12 @@ def test_a_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
         data = batch(bytes(3_000_000), codec=compression.ZSTD)
         assert len(data) < 10_000
         rig = Rig(topic(configs=OPENED))
-        host = rig.host()
-        work = host.append(memoryview(data), NOW_MS)
+        replica = rig.replica()
+        work = replica.append(memoryview(data), NOW_MS)
         assert not isinstance(work, Appended)
         appended = await work
         assert appended.base_offset == 0
-        assert [len(value or b"") for value in values(host)] == [3_000_000]
+        assert [len(value or b"") for value in values(replica)] == [3_000_000]
 
     asyncio.run(run())
 
@@ -330,14 +330,14 @@ def test_a_topic_with_a_codec_of_its_own_stores_that(source: int, target: str) -
 def test_a_large_batch_is_compressed_off_the_loop_and_its_buffer_is_let_go() -> None:
     async def run() -> None:
         rig = Rig(topic(configs={"compression.type": "lz4"}))
-        host = rig.host()
+        replica = rig.replica()
         data = batch(*(b"%d" % at * 200 for at in range(500)))
-        work = host.append(memoryview(data), NOW_MS)
+        work = replica.append(memoryview(data), NOW_MS)
         assert not isinstance(work, Appended)
         data[61:] = bytes(len(data) - 61)
         appended = await work
         assert (appended.base_offset, appended.end) == (0, 500)
-        assert values(host) == [b"%d" % at * 200 for at in range(500)]
+        assert values(replica) == [b"%d" % at * 200 for at in range(500)]
 
     asyncio.run(run())
 
@@ -347,8 +347,8 @@ def test_a_topic_deleted_while_a_batch_was_compressed_takes_it_no_more() -> None
         was = topic(configs={"compression.type": "lz4"})
         rig = Rig(was)
         rig.threads.eager = False
-        host = rig.host()
-        work = host.append(memoryview(batch(b"a" * 100_000)), NOW_MS)
+        replica = rig.replica()
+        work = replica.append(memoryview(batch(b"a" * 100_000)), NOW_MS)
         assert not isinstance(work, Appended)
         task = asyncio.ensure_future(work)
         await asyncio.sleep(0)
@@ -363,10 +363,10 @@ def test_a_topic_deleted_while_a_batch_was_compressed_takes_it_no_more() -> None
 
 def test_a_batch_in_bytes_that_cannot_be_written_is_copied() -> None:
     rig = Rig(topic())
-    host = rig.host()
-    rig.append(host, bytes(batch(b"a")))
-    rig.append(host, bytes(batch(b"b", codec=compression.LZ4)))
-    assert values(host) == [b"a", b"b"]
+    replica = rig.replica()
+    rig.append(replica, bytes(batch(b"a")))
+    rig.append(replica, bytes(batch(b"b", codec=compression.LZ4)))
+    assert values(replica) == [b"a", b"b"]
 
 
 def test_transactional_batches_need_a_transaction() -> None:
@@ -388,11 +388,11 @@ def test_no_damage_to_a_batch_gets_past_the_door(data: st.DataObject) -> None:
     bad = bytearray(good)
     bad[at] ^= data.draw(st.integers(1, 255))
     rig = Rig(topic())
-    host = rig.host()
+    replica = rig.replica()
     try:
-        rig.append(host, bad)
+        rig.append(replica, bad)
     except BrokerError:
-        assert host.state.log_end == 0
+        assert replica.state.log_end == 0
     else:
         assert 12 <= at < 16, "the leader epoch, which the broker writes anyway"
-        assert values(host) == [b"some value", b"another"]
+        assert values(replica) == [b"some value", b"another"]

@@ -14,21 +14,21 @@ GROUP = {"flush": "group"}
 def test_a_batch_is_acknowledged_and_visible_only_when_it_is_on_the_disk() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=GROUP))
-        host = rig.host()
-        appended = rig.append(host, batch(b"a"))
+        replica = rig.replica()
+        appended = rig.append(replica, batch(b"a"))
 
-        durable, committed = host.durable(appended.end), host.committed(appended.end)
+        durable, committed = replica.durable(appended.end), replica.committed(appended.end)
         assert durable is not None
         assert committed is not None
-        assert values(host) == []
+        assert values(replica) == []
         assert not durable.done()
         rig.flush()
 
         await durable
         await committed
-        assert values(host) == [b"a"]
-        assert host.durable(appended.end) is None
-        assert host.committed(appended.end) is None
+        assert values(replica) == [b"a"]
+        assert replica.durable(appended.end) is None
+        assert replica.committed(appended.end) is None
 
     asyncio.run(run())
 
@@ -36,8 +36,8 @@ def test_a_batch_is_acknowledged_and_visible_only_when_it_is_on_the_disk() -> No
 def test_everything_appended_during_a_flush_shares_the_next_one() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=GROUP))
-        host = rig.host()
-        waits = [host.durable(rig.append(host, batch(b"%d" % at)).end) for at in range(5)]
+        replica = rig.replica()
+        waits = [replica.durable(rig.append(replica, batch(b"%d" % at)).end) for at in range(5)]
         assert len(rig.flushing.queue) == 1, "the first asks for a flush, the others wait for it to come back"
 
         assert rig.flush() == 1
@@ -52,24 +52,24 @@ def test_everything_appended_during_a_flush_shares_the_next_one() -> None:
 
 def test_without_an_acknowledgement_the_batch_still_reaches_the_disk_and_readers() -> None:
     rig = Rig(topic(configs=GROUP))
-    host = rig.host()
-    rig.append(host, batch(b"a"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
 
     rig.flush()
 
-    assert values(host) == [b"a"]
-    assert host.log.recovery_point == 1
+    assert values(replica) == [b"a"]
+    assert replica.log.recovery_point == 1
 
 
 def test_a_retry_of_a_batch_that_is_not_on_the_disk_yet_waits_like_the_first() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=GROUP))
-        host = rig.host()
-        first = rig.append(host, batch(b"a", producer_id=5))
-        again = rig.append(host, batch(b"a", producer_id=5))
+        replica = rig.replica()
+        first = rig.append(replica, batch(b"a", producer_id=5))
+        again = rig.append(replica, batch(b"a", producer_id=5))
 
         assert again.base_offset == first.base_offset
-        wait = host.durable(again.end)
+        wait = replica.durable(again.end)
         assert wait is not None
         rig.flush()
         await wait
@@ -80,9 +80,9 @@ def test_a_retry_of_a_batch_that_is_not_on_the_disk_yet_waits_like_the_first() -
 def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=GROUP), topic("plain", number=2))
-        host, other = rig.host(), rig.host("plain")
+        replica, other = rig.replica(), rig.replica("plain")
         rig.append(other, batch(b"x"))
-        waits = [host.durable(rig.append(host, batch(b"a")).end), host.committed(1)]
+        waits = [replica.durable(rig.append(replica, batch(b"a")).end), replica.committed(1)]
         rig.disk.fail("sync", ".log", errno.EIO)
 
         rig.flush()
@@ -91,7 +91,7 @@ def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> Non
             assert wait is not None
             with pytest.raises(KafkaStorageError, match="offline"):
                 await wait
-        for gone in (host, other):
+        for gone in (replica, other):
             with pytest.raises(KafkaStorageError):
                 rig.append(gone, batch(b"b"))
             with pytest.raises(KafkaStorageError):
@@ -102,31 +102,31 @@ def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> Non
 
 def test_what_was_acknowledged_survives_a_power_cut_and_nothing_else_was_seen() -> None:
     rig = Rig(topic(configs=GROUP))
-    host = rig.host()
-    rig.append(host, batch(b"a"))
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
     rig.flush()
-    rig.append(host, batch(b"b"))
-    seen = values(host)
+    rig.append(replica, batch(b"b"))
+    seen = values(replica)
     rig.disk.crash(Seeded(3))
 
     again = Rig(topic(configs=GROUP), disk=rig.disk)
 
     assert seen == [b"a"]
-    assert values(again.host())[:1] == [b"a"]
+    assert values(again.replica())[:1] == [b"a"]
 
 
 def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> None:
     async def run() -> None:
         before, after = topic(configs=GROUP), topic(configs={})
         rig = Rig(before)
-        host = rig.host()
-        wait = host.durable(rig.append(host, batch(b"a")).end)
+        replica = rig.replica()
+        wait = replica.durable(rig.append(replica, batch(b"a")).end)
         assert wait is not None
 
         rig.change(before, after)
 
         await wait
-        assert values(host) == [b"a"]
+        assert values(replica) == [b"a"]
 
     asyncio.run(run())
 
@@ -134,27 +134,27 @@ def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> N
 def test_what_was_written_before_is_flushed_when_a_topic_begins_to_ask_for_the_disk_and_after_a_crash() -> None:
     before, after = topic(configs={}), topic(configs=GROUP)
     rig = Rig(before)
-    host = rig.host()
-    rig.append(host, batch(b"a"))
-    assert host.log.is_dirty
+    replica = rig.replica()
+    rig.append(replica, batch(b"a"))
+    assert replica.log.is_dirty
 
     rig.change(before, after)
     assert rig.flush() == 1
-    assert not host.log.is_dirty
+    assert not replica.log.is_dirty
 
-    rig.append(host, batch(b"b"))
+    rig.append(replica, batch(b"b"))
     again = Rig(after, disk=rig.stop(clean=False))
-    assert not again.host().log.is_dirty, "before anybody reads it"
-    assert values(again.host()) == [b"a", b"b"]
+    assert not again.replica().log.is_dirty, "before anybody reads it"
+    assert values(again.replica()) == [b"a", b"b"]
 
 
 def test_flush_messages_asks_for_a_flush_every_so_many_records() -> None:
     rig = Rig(topic(configs={"flush.messages": "3"}))
-    host = rig.host()
+    replica = rig.replica()
     flushes = []
     for _ in range(9):
-        rig.append(host, batch(b"a"))
+        rig.append(replica, batch(b"a"))
         flushes.append(rig.flush())
 
     assert flushes == [0, 0, 1, 0, 0, 1, 0, 0, 1]
-    assert host.log.recovery_point == 9
+    assert replica.log.recovery_point == 9

@@ -33,7 +33,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
 )
 from penstock.model.ids import TopicPartition
-from penstock.partition.replica import PartitionHost
+from penstock.partition.replica import Replica
 from penstock.testing.mem_disk import MemDisk
 from penstock.transactions.commands import (
     AddPartitions,
@@ -86,7 +86,7 @@ class Broker:
         rig = self.rig = self.groups.rig
         rig.clock.ms = now_ms
         self.transactions = TxnCoordinatorService(
-            hosts=rig.hosts,
+            replicas=rig.replicas,
             logs=rig.store,
             image=self.groups.image,
             config=lambda: rig.config,
@@ -94,7 +94,7 @@ class Broker:
             timers=rig.timers,
             threads=rig.threads,
             log=rig.notes,
-            markers=MarkerLog(hosts=rig.hosts, groups=self.groups.coordinators, clock=rig.clock),
+            markers=MarkerLog(replicas=rig.replicas, groups=self.groups.coordinators, clock=rig.clock),
             take_producer_id=lambda: next(producer_ids),
         )
         self.transactions.start()
@@ -244,7 +244,7 @@ class Client:
     def _append(self, partition: int, value: bytes) -> list[Any]:
         """Send one batch as the produce path does; the list that its acknowledgement will be in."""
         rig, answers = self._broker.rig, list[Any]()
-        host = rig.host(DATA, partition)
+        replica = rig.replica(DATA, partition)
         producer_id, epoch = self._producer
         data = batch(
             value,
@@ -256,13 +256,13 @@ class Client:
         )
         verify_txn = self._broker.verification.of_produce(self.name, 12 if self._version == BUMPING_VERSION else 9)
         try:
-            wait = host.committed(rig.append(host, data, acks_all=True, verify_txn=verify_txn).end)
+            wait = replica.committed(rig.append(replica, data, acks_all=True, verify_txn=verify_txn).end)
         except BrokerError as error:
             return [error]
         if wait is None:
             return [True]
         wait.add_done_callback(lambda done: answers.append(done.exception() or True))
-        rig.timers.after_ms(PRODUCE_TIMEOUT_MS, lambda: host.stop_waiting(wait, RequestTimedOut()))
+        rig.timers.after_ms(PRODUCE_TIMEOUT_MS, lambda: replica.stop_waiting(wait, RequestTimedOut()))
         return answers
 
     def commit_offset(self, answer: CommitReply | None) -> None:
@@ -363,13 +363,13 @@ class Model:
 
     def check(self) -> None:
         for name, partition in ((DATA, 0), (DATA, 1), (STATE, 0), (OFFSETS, 0)):
-            host = self.broker.rig.host(name, partition)
-            assert host.state.last_stable == host.state.log_end, f"{host.tp}: a transaction is open"
-            assert len(host._commit_waiters) == len(host._flush_waiters) == 0, f"{host.tp}: somebody waits"
+            replica = self.broker.rig.replica(name, partition)
+            assert replica.state.last_stable == replica.state.log_end, f"{replica.tp}: a transaction is open"
+            assert len(replica._commit_waiters) == len(replica._flush_waiters) == 0, f"{replica.tp}: somebody waits"
         for coordinator in (*self.broker.transactions.loaded(), *self.broker.groups.coordinators.loaded()):
             assert coordinator.waiting == 0
         seen = [
-            (partition, value) for partition in (0, 1) for value in committed(self.broker.rig.host(DATA, partition))
+            (partition, value) for partition in (0, 1) for value in committed(self.broker.rig.replica(DATA, partition))
         ]
         assert len(seen) == len(set(seen)), "a record stands twice"
         for client in self.clients:
@@ -394,12 +394,12 @@ def check_offset(transactions: list[Transaction], found: int | None) -> None:
     assert not promised or (found is not None and found >= max(promised)), f"{max(promised)} was, and {found} is there"
 
 
-def committed(host: PartitionHost) -> list[bytes | None]:
+def committed(replica: Replica) -> list[bytes | None]:
     """What a reader of committed data gets, told which transactions were aborted."""
     found: list[bytes | None] = []
-    offset = host.state.log_start
+    offset = replica.state.log_start
     while True:
-        fetched = host.read(offset, 1 << 30, at_least_one=True, read_committed=True)
+        fetched = replica.read(offset, 1 << 30, at_least_one=True, read_committed=True)
         data = fetched.records if isinstance(fetched.records, bytes) else fetched.records.read()
         if not data:
             return found

@@ -49,9 +49,9 @@ class Transactions:
         self.groups = Groups(offsets_topic(), disk=disk, more=(state,), paths=paths)
         rig = self.rig = self.groups.rig
         ids = iter(range(PRODUCER_ID, PRODUCER_ID + 100))
-        self.markers = MarkerLog(hosts=rig.hosts, groups=self.groups.coordinators, clock=rig.clock)
+        self.markers = MarkerLog(replicas=rig.replicas, groups=self.groups.coordinators, clock=rig.clock)
         self.coordinators = TxnCoordinatorService(
-            hosts=rig.hosts,
+            replicas=rig.replicas,
             logs=rig.store,
             image=self.groups.image,
             config=lambda: rig.config,
@@ -94,7 +94,7 @@ class Transactions:
 
     def outcomes(self, tp: TopicPartition = ORDERS) -> list[bool]:
         """What the markers in a partition say, in order."""
-        log = self.rig.host(tp.topic, tp.partition).log
+        log = self.rig.replica(tp.topic, tp.partition).log
         batches = [batch for batch in log.view().walk_from(0, bodies=True) if batch.header.is_control]
         return [parse_marker(decode_records(bytes(batch.data))[0])[0] == COMMIT_MARKER for batch in batches]
 
@@ -191,7 +191,7 @@ def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
         key, value = encode_event(TransactionSaved(decided))
         builder = RecordBatchBuilder()
         builder.add(NOW_MS, key, value)
-        world.rig.append(world.rig.host(STATE), builder.build(), internal=True)
+        world.rig.append(world.rig.replica(STATE), builder.build(), internal=True)
 
         again = Transactions(world.rig.stop(clean=False))
         await again.load()
@@ -208,7 +208,7 @@ def test_a_rotten_batch_of_the_log_costs_its_transaction_and_not_the_coordinator
         world = Transactions()
         for name in ("a", "b", "c"):
             world.ask(InitProducer(transactional_id=name, timeout_ms=60_000))
-        log = world.rig.host(STATE).log
+        log = world.rig.replica(STATE).log
         second = [found.position + found.header.size for found in log.view().walk_from(0, bodies=True)][1]
         disk = world.rig.stop()
         disk.flip(f"{HOME}/{STATE}-0/{0:020d}.log", second - 2)
@@ -354,7 +354,7 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
             producer_id=PRODUCER_ID,
             topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=[0])],
         )
-        host = world.rig.host("orders")
+        replica = world.rig.replica("orders")
         timers_before = len(world.rig.timers)
 
         answer = await written_by_request(world, asked)
@@ -368,7 +368,7 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
 
         [response] = answers
         assert response.markers[0].topics[0].partitions[0].error_code == (0 if disk_is_back else RequestTimedOut.code)
-        assert (len(host._commit_waiters), len(world.rig.timers)) == (0, timers_before)
+        assert (len(replica._commit_waiters), len(world.rig.timers)) == (0, timers_before)
 
     asyncio.run(act())
 
