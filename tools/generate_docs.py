@@ -295,7 +295,7 @@ def compared_versions() -> dict[str, tuple[set[int], int]]:
         recorded: dict[str, list[dict[str, Any]]] = json.loads(file.read_text())["scenarios"] if file.exists() else {}
         for scenario in scenarios:
             versions, count = found.get(scenario.api, (set(), 0))
-            seen = {version for answer in recorded.get(scenario.name, []) for version in answer["versions"]}
+            seen = {version for response in recorded.get(scenario.name, []) for version in response["versions"]}
             if seen:
                 found[scenario.api] = (versions | seen, count + 1)
     return found

@@ -52,8 +52,8 @@ def requests_of(module: Path) -> Use:
 
 
 def scrape(port: int) -> dict[tuple[str, int], float]:
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=SCRAPE_SECONDS_MAX) as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=SCRAPE_SECONDS_MAX) as response:
+        text = response.read().decode()
     return {
         (sample.labels["api"], int(sample.labels["version"])): sample.value
         for family in text_string_to_metric_families(text)

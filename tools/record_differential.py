@@ -53,7 +53,7 @@ def report_changes(family: str, played: recording.Recorded) -> int:
 def as_loaded(played: recording.Recorded) -> recording.Recorded:
     """What the answers are after a way through JSON, where every list is a list."""
     return {
-        name: {version: json.loads(json.dumps(answers)) for version, answers in versions.items()}
+        name: {version: json.loads(json.dumps(responses)) for version, responses in versions.items()}
         for name, versions in played.items()
     }
 

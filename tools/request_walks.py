@@ -106,17 +106,17 @@ class Client:
     def ask(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         self.walk.taken()
         self.walk.recording = True
-        answer = self.calls.ask("walk", ("127.0.0.1", PORT), api, version, request)
+        response = self.calls.ask("walk", ("127.0.0.1", PORT), api, version, request)
         time.sleep(SETTLE_S)
         self.walk.recording = False
-        return answer, self.walk.taken()
+        return response, self.walk.taken()
 
     def ask_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         """Ask until the coordinator is loaded."""
         while True:
-            answer, walk = self.ask(api, version, request)
-            if answer.error_code == 0:
-                return answer, walk
+            response, walk = self.ask(api, version, request)
+            if response.error_code == 0:
+                return response, walk
 
 
 def batch(producer_id: int = -1, epoch: int = -1) -> bytes:
@@ -165,9 +165,9 @@ def each_request(client: Client, name: str) -> dict[str, Walk]:
     join = heartbeat_request(
         name, 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["orders"], topic_partitions=[]
     )
-    answer, found["KIP-848 heartbeat that joins"] = client.ask_until_served(consumer_group_heartbeat, 1, join)
+    response, found["KIP-848 heartbeat that joins"] = client.ask_until_served(consumer_group_heartbeat, 1, join)
     _, found["KIP-848 heartbeat without news"] = client.ask(
-        consumer_group_heartbeat, 1, heartbeat_request(name, answer.member_epoch)
+        consumer_group_heartbeat, 1, heartbeat_request(name, response.member_epoch)
     )
     found["classic join"] = classic_join(client, f"{name}-classic")
     found["EndTxn"] = end_of_transaction(client, name)
@@ -195,8 +195,8 @@ def classic_join(client: Client, group: str) -> Walk:
     protocols = [join_group.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)]
     wanted: dict[str, Any] = {"group_id": group, "protocol_type": "consumer", "protocols": protocols}
     timeouts = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
-    answer, _ = client.ask(join_group, 5, join_group.Request(**wanted, **timeouts))
-    request = join_group.Request(**wanted, **timeouts, member_id=answer.member_id)
+    response, _ = client.ask(join_group, 5, join_group.Request(**wanted, **timeouts))
+    request = join_group.Request(**wanted, **timeouts, member_id=response.member_id)
     return client.ask(join_group, 5, request)[1]
 
 
@@ -204,8 +204,8 @@ def end_of_transaction(client: Client, name: str) -> Walk:
     init = init_producer_id.Request(
         transactional_id=name, transaction_timeout_ms=10_000, producer_id=-1, producer_epoch=-1
     )
-    answer, _ = client.ask_until_served(init_producer_id, 4, init)
-    producer_id, epoch = answer.producer_id, answer.producer_epoch
+    response, _ = client.ask_until_served(init_producer_id, 4, init)
+    producer_id, epoch = response.producer_id, response.producer_epoch
     add = add_partitions_to_txn.Request(
         v3_and_below_transactional_id=name,
         v3_and_below_producer_id=producer_id,
@@ -215,8 +215,8 @@ def end_of_transaction(client: Client, name: str) -> Walk:
     client.ask(add_partitions_to_txn, 3, add)
     client.ask(produce, 9, produce_request(batch(producer_id, epoch), name))
     end = end_txn.Request(transactional_id=name, committed=True, producer_id=producer_id, producer_epoch=epoch)
-    answer, walk = client.ask(end_txn, 3, end)
-    assert answer.error_code == 0, f"EndTxn: error {answer.error_code}"
+    response, walk = client.ask(end_txn, 3, end)
+    assert response.error_code == 0, f"EndTxn: error {response.error_code}"
     return walk
 
 

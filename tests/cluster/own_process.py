@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from penstock.testing.processes import free_port, port_answers
+from penstock.testing.processes import free_port, port_responds
 
 PATIENCE_S = 120.0
 LISTENING_S = 0.05
@@ -35,7 +35,7 @@ def start(folder: Path, stderr: int | IO[bytes], prepare: Callable[[], object] |
     where = ["--listen", f"127.0.0.1:{port}", "--data", str(folder / "data")]
     process = subprocess.Popen([*command, *where], stderr=stderr, preexec_fn=prepare)
     end_s = time.monotonic() + PATIENCE_S
-    while not port_answers(port):
+    while not port_responds(port):
         assert process.poll() is None, "the broker did not start"
         assert time.monotonic() < end_s, "the broker does not listen"
         time.sleep(LISTENING_S)

@@ -76,9 +76,9 @@ def described(broker: PenstockProcess, name: str) -> Any:
 
 
 def listed(broker: PenstockProcess) -> set[str]:
-    answer = ask(broker, list_transactions, LIST, list_transactions.Request(duration_filter=-1))
-    assert answer.error_code in (NONE, COORDINATOR_LOAD_IN_PROGRESS)
-    return {state.transactional_id for state in answer.transaction_states}
+    response = ask(broker, list_transactions, LIST, list_transactions.Request(duration_filter=-1))
+    assert response.error_code in (NONE, COORDINATOR_LOAD_IN_PROGRESS)
+    return {state.transactional_id for state in response.transaction_states}
 
 
 def open_transaction(broker: PenstockProcess, topic: str, name: str) -> tuple[int, int]:
@@ -91,8 +91,8 @@ def open_transaction(broker: PenstockProcess, topic: str, name: str) -> tuple[in
         v3_and_below_producer_epoch=made.producer_epoch,
         v3_and_below_topics=partitions,
     )
-    answer = ask(broker, add_partitions_to_txn, ADD, request)
-    (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+    response = ask(broker, add_partitions_to_txn, ADD, request)
+    (result,) = response.results_by_topic_v3_and_below[0].results_by_partition
     assert (made.error_code, result.partition_error_code) == (NONE, NONE)
     return made.producer_id, made.producer_epoch
 

@@ -37,10 +37,10 @@ def running(*folders: Path, **settings: str) -> Iterator[PenstockProcess]:
 def write_until_refused(wire: Wire, topic: str) -> tuple[int, Any]:
     """How many large messages were acknowledged, and the refusal."""
     for written in range(1000):
-        answer = wire.produce(topic, batch(values=[b"%d " % written + LARGE]))
-        if answer.error_code != NONE:
-            return written, answer
-        assert answer.base_offset == written
+        response = wire.produce(topic, batch(values=[b"%d " % written + LARGE]))
+        if response.error_code != NONE:
+            return written, response
+        assert response.base_offset == written
     raise AssertionError("never refused")
 
 
@@ -147,18 +147,18 @@ def test_topics_on_a_full_disk_can_be_deleted(make_disk: MakeDisk) -> None:
 
 
 def folders_by_partition(wire: Wire) -> dict[tuple[str, int], str]:
-    answer = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
+    response = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
     return {
         (topic.name, partition.partition_index): directory.log_dir
-        for directory in answer.results
+        for directory in response.results
         for topic in directory.topics
         for partition in topic.partitions
     }
 
 
 def directory_errors(wire: Wire) -> dict[str, int]:
-    answer = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
-    return {directory.log_dir: directory.error_code for directory in answer.results}
+    response = wire.ask(DescribeLogDirsRequest(version=4, topics=None))
+    return {directory.log_dir: directory.error_code for directory in response.results}
 
 
 def partitions_by_folder(broker: PenstockProcess, first: SmallDisk, second: SmallDisk) -> tuple[list[int], list[int]]:
@@ -221,10 +221,10 @@ def test_a_broker_without_any_folder_left_says_that_it_is_not_ready(tmp_path: Pa
 
 def status_and_body(page: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urlopen(page, timeout=TIMEOUT) as answer:
-            return answer.status, json.load(answer)
-    except HTTPError as answer:
-        return answer.code, json.load(answer)
+        with urlopen(page, timeout=TIMEOUT) as response:
+            return response.status, json.load(response)
+    except HTTPError as response:
+        return response.code, json.load(response)
 
 
 def code_until_refused(wire: Wire, partition: int) -> int:

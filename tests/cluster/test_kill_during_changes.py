@@ -200,8 +200,8 @@ def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, 
         with Wire(broker.bootstrap) as wire:
             for _ in range(randomness.randrange(10, 40)):
                 value = b"%d " % written + randomness.randbytes(100_000)
-                answer = wire.produce("short", batch(values=[value]))
-                assert (answer.error_code, answer.base_offset) == (NONE, written)
+                response = wire.produce("short", batch(values=[value]))
+                assert (response.error_code, response.base_offset) == (NONE, written)
                 written += 1
         time.sleep(randomness.random() * 0.05)
         broker.kill()
@@ -224,12 +224,12 @@ def assert_whole(wire: Wire, start: int, end: int) -> None:
     """
     offset = start
     while offset < end:
-        answer = wire.fetch("short", offset, partition_bytes_max=8 * MEGABYTE)
-        if answer.error_code == OFFSET_OUT_OF_RANGE:
+        response = wire.fetch("short", offset, partition_bytes_max=8 * MEGABYTE)
+        if response.error_code == OFFSET_OUT_OF_RANGE:
             start, offset = offset, wire.offset("short", EARLIEST)
             assert offset > start, f"{start} is out of range"
             continue
-        records = records_of(answer.records)
+        records = records_of(response.records)
         assert records, f"a hole at {offset}"
         for found, _, value in records:
             assert found == offset

@@ -198,9 +198,9 @@ class RawProducer:
     def _ask(self, api: Any, version: int, request: Any) -> Any:
         async def ask() -> Any:
             wire = await GroupWire.open(self._bootstrap)
-            answer = await wire.ask(api, version, request)
+            response = await wire.ask(api, version, request)
             await wire.close()
-            return answer
+            return response
 
         return asyncio.run(ask())
 
@@ -215,8 +215,8 @@ class RawProducer:
         request = produce_request(self._topic, bytes(batch), version=12)
         request.transactional_id = self._name
         with Wire(self._bootstrap) as wire:
-            [[answer]] = [response.partition_responses for response in wire.ask(request).responses]
-        return int(answer.error_code)
+            [[response]] = [response.partition_responses for response in wire.ask(request).responses]
+        return int(response.error_code)
 
     def end(self, epoch: int, *, commit: bool) -> Any:
         request = end_txn.Request(

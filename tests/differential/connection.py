@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 
-ANSWER_SECONDS_MAX = 60.0
+RESPONSE_SECONDS_MAX = 60.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -19,7 +19,7 @@ class Connection:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS_MAX)
+        self._socket = socket.create_connection((host, int(port)), timeout=RESPONSE_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 
@@ -41,7 +41,7 @@ class Connection:
         assert 0 <= length <= FRAME_BYTES_MAX, f"the broker announced a frame of {length} bytes"
         return self._receive(length)
 
-    def has_answer(self, seconds: float) -> bool:
+    def has_response(self, seconds: float) -> bool:
         """Whether something comes within this time: an answer, or the end of the connection."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 

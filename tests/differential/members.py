@@ -51,11 +51,11 @@ class Member:
             "group_instance_id": self.instance,
         } | fields
 
-    def took(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def took(self, response: dict[str, Any]) -> dict[str, Any]:
         """Remember what a join answered; members are numbered in this order, and not in that of some later list."""
-        self.member_id, self.generation = answer["member_id"], answer["generation_id"]
+        self.member_id, self.generation = response["member_id"], response["generation_id"]
         self.peer.run.tokens.member_id(self.member_id)
-        return answer
+        return response
 
 
 def group(run: Run, token: str = "g") -> str:
@@ -128,8 +128,8 @@ def alone(run: Run, group: str, instance: str | None = None, *, synced: bool = T
     """The only member of a group, its leader."""
     member = new_member(run, group, instance)
     send_join(member, **fields)
-    answer = member.took(member.peer.receive())
-    assert answer["error_code"] == "none", answer
+    response = member.took(member.peer.receive())
+    assert response["error_code"] == "none", response
     if synced:
         sync(member)
     return member
@@ -141,8 +141,8 @@ def sync(*members: Member, assignments: dict[str, bytes] | None = None) -> None:
     for index, member in enumerate(members):
         member.peer.send(*SYNC, sync_body(member, given if index == 0 else None))
     for member in members:
-        answer = member.peer.receive()
-        assert answer["error_code"] == "none", answer
+        response = member.peer.receive()
+        assert response["error_code"] == "none", response
 
 
 def together(run: Run, group: str, count: int, *, synced: bool = True, **fields: Any) -> list[Member]:
@@ -165,8 +165,8 @@ def rejoin(run: Run, *members: Member, **fields: Any) -> None:
     for member in members[:-1]:
         send_join(member, **fields)
     for member in members:
-        answer = member.took(member.peer.receive())
-        assert answer["error_code"] == "none", answer
+        response = member.took(member.peer.receive())
+        assert response["error_code"] == "none", response
 
 
 def await_state(run: Run, group: str, *states: str) -> None:
@@ -271,8 +271,8 @@ def coordinated_topic(run: Run, token: str = "a", *, partitions: int = 1) -> Top
     probe = group(run, f"probe-{token}")
 
     def is_known() -> bool:
-        answer = run.do(*CONSUMER_BEAT, consumer_join(probe, "probe", topic.name))
-        return bool(answer["assignment"]["topic_partitions"])
+        response = run.do(*CONSUMER_BEAT, consumer_join(probe, "probe", topic.name))
+        return bool(response["assignment"]["topic_partitions"])
 
     run.until(f"{topic.name} known to coordinators", is_known)
     run.do(*CONSUMER_BEAT, consumer_body(probe, "probe", -1))
@@ -282,9 +282,9 @@ def coordinated_topic(run: Run, token: str = "a", *, partitions: int = 1) -> Top
 
 def consumer_joined(run: Run, group: str, member_id: str, *topics: str, **fields: Any) -> int:
     """Join a consumer group and give back the epoch."""
-    answer = run.do(*CONSUMER_BEAT, consumer_join(group, member_id, *topics, **fields))
-    assert answer["error_code"] == "none", answer
-    return int(answer["member_epoch"])
+    response = run.do(*CONSUMER_BEAT, consumer_join(group, member_id, *topics, **fields))
+    assert response["error_code"] == "none", response
+    return int(response["member_epoch"])
 
 
 def owned(topic: Topic, *partitions: int) -> list[dict[str, Any]]:

@@ -155,9 +155,9 @@ def kafka_form(topic_id: str) -> str:
     return base64.urlsafe_b64encode(uuid.UUID(topic_id).bytes).decode().rstrip("=")
 
 
-def normalise(answer: dict[str, Any], tokens: Tokens, *, own_only: bool) -> dict[str, Any]:
-    tokens.learn(answer)
-    return _normal("", answer, tokens, own_only)
+def normalise(response: dict[str, Any], tokens: Tokens, *, own_only: bool) -> dict[str, Any]:
+    tokens.learn(response)
+    return _normal("", response, tokens, own_only)
 
 
 def _normal(field: str, value: Any, tokens: Tokens, own_only: bool) -> Any:

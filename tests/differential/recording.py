@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .script import Answers
+from .script import Responses
 
 FOLDER = Path(__file__).parent / "recordings"
 
-Recorded = dict[str, dict[int, Answers]]
+Recorded = dict[str, dict[int, Responses]]
 """Answers by scenario and version."""
 
 
@@ -34,12 +34,12 @@ def save(family: str, kafka_version: str, recorded: Recorded) -> None:
     for name in names:
         lines.append(f"  {json.dumps(name)}: [")
         groups = _grouped(recorded[name])
-        for index, (versions, answers) in enumerate(groups):
+        for index, (versions, responses) in enumerate(groups):
             lines.append(f'   {{"versions": {json.dumps(versions)}, "answers": {{')
-            labels = list(answers)
+            labels = list(responses)
             for label in labels:
                 comma = "," if label != labels[-1] else ""
-                lines.append(f"    {json.dumps(label)}: {_line(answers[label])}{comma}")
+                lines.append(f"    {json.dumps(label)}: {_line(responses[label])}{comma}")
             lines.append("   }}" + ("," if index < len(groups) - 1 else ""))
         lines.append("  ]" + ("," if name != names[-1] else ""))
     lines += [" }", "}", ""]
@@ -47,13 +47,13 @@ def save(family: str, kafka_version: str, recorded: Recorded) -> None:
     (FOLDER / f"{family}.json").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _line(answer: Any) -> str:
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+def _line(response: Any) -> str:
+    return json.dumps(response, ensure_ascii=False, separators=(",", ":"))
 
 
-def _grouped(by_version: dict[int, Answers]) -> list[tuple[list[int], Answers]]:
-    groups: dict[str, tuple[list[int], Answers]] = {}
+def _grouped(by_version: dict[int, Responses]) -> list[tuple[list[int], Responses]]:
+    groups: dict[str, tuple[list[int], Responses]] = {}
     for version in sorted(by_version):
-        answers = by_version[version]
-        groups.setdefault(json.dumps(answers), ([], answers))[0].append(version)
+        responses = by_version[version]
+        groups.setdefault(json.dumps(responses), ([], responses))[0].append(version)
     return list(groups.values())

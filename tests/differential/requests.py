@@ -73,8 +73,8 @@ def list_offsets_body(topic: Topic, *partitions: tuple[int, int], epoch: int = -
 def fill(run: Run, topic: Topic, *batches: bytes, partition: int = 0) -> None:
     """Append whole batches, each by its own request, and insist that they were taken."""
     for records in batches:
-        answer = run.do("produce", 9, produce_body(topic, records, partition=partition))
-        part = answer["responses"][0]["partition_responses"][0]
+        response = run.do("produce", 9, produce_body(topic, records, partition=partition))
+        part = response["responses"][0]["partition_responses"][0]
         assert part["error_code"] == "none", part
 
 

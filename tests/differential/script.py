@@ -30,7 +30,7 @@ SETTINGS = {
 """Of the recorded Kafka and of the broker compared with it: short times, and bounds that can be reached."""
 
 Body = dict[str, Any]
-Answers = dict[str, Any]
+Responses = dict[str, Any]
 
 CREATE_TOPICS, METADATA, LIST_OFFSETS, API_VERSIONS, DESCRIBE_CONFIGS = (
     ("create_topics", 7),
@@ -110,9 +110,9 @@ def ask(connection: Connection, api: str, version: int, body: Body) -> dict[str,
     """One request, one answer, decoded."""
     correlation_id = connection.next_correlation_id()
     connection.send_frame(codec.encode_request(api, version, correlation_id, CLIENT_ID, body))
-    answered, answer = codec.decode_response(api, version, connection.receive_frame())
+    answered, response = codec.decode_response(api, version, connection.receive_frame())
     assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
-    return answer
+    return response
 
 
 class Peer:
@@ -132,25 +132,25 @@ class Peer:
     def receive(self) -> dict[str, Any]:
         """The answer to the oldest request without one."""
         api, version, correlation_id = self._asked.pop(0)
-        answered, answer = codec.decode_response(api, version, self.connection.receive_frame())
+        answered, response = codec.decode_response(api, version, self.connection.receive_frame())
         assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
-        return answer
+        return response
 
     def take(self, label: str) -> dict[str, Any]:
         """Receive, and record under the label."""
         try:
-            answer = self.receive()
+            response = self.receive()
         except Disconnected:
-            answer = {"disconnected": True}
+            response = {"disconnected": True}
         except TimeoutError:
-            answer = {"timed_out": True}
-        self.run.record(label, normalise(answer, self.run.tokens, own_only=False))
-        return answer
+            response = {"timed_out": True}
+        self.run.record(label, normalise(response, self.run.tokens, own_only=False))
+        return response
 
     def waits(self, label: str) -> None:
         """Record whether the oldest request is still without an answer after a moment."""
         self.run.timed()
-        self.run.record(label, {"waits": not self.connection.has_answer(SILENCE_SECONDS)})
+        self.run.record(label, {"waits": not self.connection.has_response(SILENCE_SECONDS)})
 
     def do(self, api: str, version: int, body: Body) -> dict[str, Any]:
         self.send(api, version, body)
@@ -172,7 +172,7 @@ class Run:
         self.scenario = scenario
         self.version = version
         self.target = target
-        self.answers: Answers = {}
+        self.responses: Responses = {}
         self.tokens = Tokens(target.bootstrap, target.broker_id)
         self.is_timed = False
         """Whether real time takes part in the answers, so that they are others where the script is held up in it."""
@@ -218,15 +218,15 @@ class Run:
     ) -> dict[str, Any]:
         """Send, record the answer under the label, and give it back as the broker sent it."""
         try:
-            answer = self.do(api or self.scenario.api, self.version if version is None else version, body)
+            response = self.do(api or self.scenario.api, self.version if version is None else version, body)
         except Disconnected:
             self.close()
-            answer = {"disconnected": True}
+            response = {"disconnected": True}
         except TimeoutError:
             self.close()
-            answer = {"timed_out": True}
-        self.record(label, normalise(answer, self.tokens, own_only=own_only))
-        return answer
+            response = {"timed_out": True}
+        self.record(label, normalise(response, self.tokens, own_only=own_only))
+        return response
 
     def tell(self, label: str, body: Body) -> None:
         """Send what has no answer, and record whether the connection still lives."""
@@ -257,18 +257,18 @@ class Run:
         """Send a frame as it is, and record what comes back read as an answer of this API and version."""
         try:
             self.connection.send_frame(payload)
-            _, answer = codec.decode_response(api, version, self.connection.receive_frame())
+            _, response = codec.decode_response(api, version, self.connection.receive_frame())
         except Disconnected:
             self.close()
-            answer = {"disconnected": True}
+            response = {"disconnected": True}
         except TimeoutError:
             self.close()
-            answer = {"timed_out": True}
-        self.record(label, normalise(answer, self.tokens, own_only=False))
+            response = {"timed_out": True}
+        self.record(label, normalise(response, self.tokens, own_only=False))
 
-    def record(self, label: str, answer: dict[str, Any]) -> None:
-        assert label not in self.answers, f"{self.scenario.path} asks {label!r} twice"
-        self.answers[label] = answer
+    def record(self, label: str, response: dict[str, Any]) -> None:
+        assert label not in self.responses, f"{self.scenario.path} asks {label!r} twice"
+        self.responses[label] = response
 
     # What is asked to prepare or to look, and not recorded
 
@@ -349,8 +349,8 @@ class Run:
 
 
 def play(
-    scenario: Scenario, version: int, target: Target, *, is_right: Callable[[Answers], bool] = lambda _: True
-) -> Answers:
+    scenario: Scenario, version: int, target: Target, *, is_right: Callable[[Responses], bool] = lambda _: True
+) -> Responses:
     """Run a scenario at one version and give back its recorded answers.
 
     One in which real time takes part is run again, up to a bound, where it did not end or the answers are not right: a
@@ -366,9 +366,9 @@ def play(
             continue
         finally:
             run.close_all()
-        if not run.is_timed or is_right(run.answers):
+        if not run.is_timed or is_right(run.responses):
             break
-    return run.answers
+    return run.responses
 
 
 def replayed(target: Target, left: int) -> Target:

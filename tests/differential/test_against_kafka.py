@@ -14,7 +14,7 @@ from . import recording
 from .compare import FieldDifference, differences_between
 from .differences import DIFFERENCES, PAGE, page, unmeant
 from .scenarios import FAMILIES
-from .script import SETTINGS, Answers, Scenario, Target, look_at, play
+from .script import SETTINGS, Responses, Scenario, Target, look_at, play
 
 pytestmark = pytest.mark.xdist_group("differential")
 
@@ -49,12 +49,12 @@ def compare(target: Target) -> Compare:
 
     @functools.cache
     def compared(scenario: Scenario, version: int) -> list[FieldDifference]:
-        def differing(answers: Answers) -> list[FieldDifference]:
+        def differing(responses: Responses) -> list[FieldDifference]:
             expected = recorded(scenario.family)[scenario.name][version]
-            return differences_between(expected, json.loads(json.dumps(answers)))
+            return differences_between(expected, json.loads(json.dumps(responses)))
 
-        def is_right(answers: Answers) -> bool:
-            return not unmeant(scenario.path, differing(answers))
+        def is_right(responses: Responses) -> bool:
+            return not unmeant(scenario.path, differing(responses))
 
         return differing(play(scenario, version, target, is_right=is_right))
 

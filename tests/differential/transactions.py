@@ -58,27 +58,27 @@ class Transactor:
             "producer_epoch": self.epoch,
         } | fields
 
-    def took(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def took(self, response: dict[str, Any]) -> dict[str, Any]:
         """Remember the id and epoch of an answer that has them."""
-        if answer.get("error_code") == "none" and answer.get("producer_id", -1) >= 0:
-            self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+        if response.get("error_code") == "none" and response.get("producer_id", -1) >= 0:
+            self.producer_id, self.epoch = response["producer_id"], response["producer_epoch"]
             self.run.tokens.producer_id(self.producer_id)
             self.sequences.clear()
-        return answer
+        return response
 
     def init(self, **fields: Any) -> None:
         """Become the only producer of this name; what was open before is aborted."""
 
         def given() -> dict[str, Any] | None:
-            answer = self.run.do(*INIT, init_body(self.name, **fields))
-            assert answer["error_code"] in ("none", *NOT_YET), answer
-            return answer if answer["error_code"] == "none" else None
+            response = self.run.do(*INIT, init_body(self.name, **fields))
+            assert response["error_code"] in ("none", *NOT_YET), response
+            return response if response["error_code"] == "none" else None
 
         self.took(self.run.until(f"a producer id for {self.name}", given))
 
     def add(self, topic: Topic, *partitions: int) -> None:
-        answer = self.run.do(*ADD, add_body(self, (topic.name, list(partitions or (0,)))))
-        for part in answer["results_by_topic_v3_and_below"][0]["results_by_partition"]:
+        response = self.run.do(*ADD, add_body(self, (topic.name, list(partitions or (0,)))))
+        for part in response["results_by_topic_v3_and_below"][0]["results_by_partition"]:
             assert part["partition_error_code"] == "none", part
 
     def records(self, topic: Topic, *values: bytes, partition: int = 0, **fields: Any) -> bytes:
@@ -100,8 +100,8 @@ class Transactor:
     def write(self, topic: Topic, *values: bytes, partitions: tuple[int, ...] = (0,)) -> None:
         """Write into partitions that were added before, and insist that it was taken."""
         body = self.produce_body(topic, *values or (b"value",), partitions=partitions)
-        answer = self.run.do("produce", PRODUCE_VERSION_1, body)
-        for part in answer["responses"][0]["partition_responses"]:
+        response = self.run.do("produce", PRODUCE_VERSION_1, body)
+        for part in response["responses"][0]["partition_responses"]:
             assert part["error_code"] == "none", part
 
     def wrote(self, topic: Topic, *values: bytes, partitions: tuple[int, ...] = (0,)) -> None:
@@ -110,8 +110,8 @@ class Transactor:
         self.write(topic, *values, partitions=partitions)
 
     def end(self, *, commit: bool, version: int = END[1]) -> None:
-        answer = self.took(self.run.do(END[0], version, self.who(committed=commit)))
-        assert answer["error_code"] == "none", answer
+        response = self.took(self.run.do(END[0], version, self.who(committed=commit)))
+        assert response["error_code"] == "none", response
         self.settle()
 
     def settle(self) -> None:

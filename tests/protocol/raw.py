@@ -66,8 +66,8 @@ class Wire:
         frame = self.read_frame()
         answered = struct.unpack_from(">i", frame)[0]
         assert answered == correlation, f"answer to request {answered}, {correlation} is the next"
-        answer_class = ResponseClassRegistry.get_response_class(request.header)
-        return answer_class.decode(frame, header=True)
+        response_class = ResponseClassRegistry.get_response_class(request.header)
+        return response_class.decode(frame, header=True)
 
     def ask(self, request: Any) -> Any:
         self.send(request)
@@ -111,8 +111,8 @@ class Wire:
     # The requests that most tests need.
 
     def versions(self) -> dict[int, range]:
-        answer = self.ask(ApiVersionsRequest(version=0))
-        return {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+        response = self.ask(ApiVersionsRequest(version=0))
+        return {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
 
     def produce(
         self, topic: str, batch: bytes, *, partition: int = 0, acks: int = -1, version: int = 9
@@ -122,8 +122,8 @@ class Wire:
         if acks == 0:
             self.send(request)
             return None
-        answer = self.ask(request)
-        [[answered]] = [response.partition_responses for response in answer.responses]
+        response = self.ask(request)
+        [[answered]] = [each.partition_responses for each in response.responses]
         return answered
 
     def offset(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> int:
@@ -135,7 +135,7 @@ class Wire:
     def listed(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> Any:
         """One partition's answer to ListOffsets, also when that is an error."""
         topic_class = ListOffsetsRequest.ListOffsetsTopic
-        answer = self.ask(
+        response = self.ask(
             ListOffsetsRequest(
                 version=7,
                 replica_id=-1,
@@ -152,18 +152,18 @@ class Wire:
                 ],
             )
         )
-        [[found]] = [answered.partitions for answered in answer.topics]
+        [[found]] = [answered.partitions for answered in response.topics]
         return found
 
     def fetch(self, topic: str, offset: int = 0, **options: Any) -> Any:
         """Fetch from one partition by its topic's name; that partition's answer."""
-        answer = self.ask(fetch_request([(topic, options.pop("partition", 0), offset)], **options))
-        assert answer.error_code == NONE, f"error {answer.error_code}"
-        [[found]] = [response.partitions for response in answer.responses]
+        response = self.ask(fetch_request([(topic, options.pop("partition", 0), offset)], **options))
+        assert response.error_code == NONE, f"error {response.error_code}"
+        [[found]] = [each.partitions for each in response.responses]
         return found
 
     def topic_id(self, topic: str) -> Any:
-        answer = self.ask(
+        response = self.ask(
             MetadataRequest(
                 version=12,
                 topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
@@ -171,7 +171,7 @@ class Wire:
                 include_topic_authorized_operations=False,
             )
         )
-        [found] = answer.topics
+        [found] = response.topics
         return found.topic_id if found.error_code == NONE else None
 
 

@@ -247,7 +247,7 @@ def test_one_bad_partition_leaves_the_others_of_a_request_alone(wire: Wire, make
         for index, data in enumerate((good, broken(good, crc=1), good))
     ]
 
-    answer = wire.ask(
+    response = wire.ask(
         ProduceRequest(
             version=9,
             transactional_id=None,
@@ -257,6 +257,6 @@ def test_one_bad_partition_leaves_the_others_of_a_request_alone(wire: Wire, make
         )
     )
 
-    codes = {part.index: part.error_code for part in answer.responses[0].partition_responses}
+    codes = {part.index: part.error_code for part in response.responses[0].partition_responses}
     assert codes == {0: NONE, 1: CORRUPT_MESSAGE, 2: NONE}
     assert [wire.offset(topic, partition=index) for index in range(3)] == [1, 0, 1]

@@ -148,11 +148,11 @@ def test_a_hundred_pipelined_requests_are_answered_in_order(wire: Wire, topic: s
         wire.send(ApiVersionsRequest(version=number % 3))
         wire.send(fetch_request([(topic, 0, 0)], wait_ms=number % 3, bytes_min=1 << 20))
 
-    answers = [wire.receive() for _ in range(100)]
+    responses = [wire.receive() for _ in range(100)]
 
-    offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers[1::3]]
+    offsets = [response.responses[0].partition_responses[0].base_offset for response in responses[1::3]]
     assert offsets == list(range(33))
-    assert len(records_of(answers[-1].responses[0].partitions[0].records)) == 33
+    assert len(records_of(responses[-1].responses[0].partitions[0].records)) == 33
 
 
 def test_requests_sent_in_one_packet_and_split_anywhere_are_all_answered(broker: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.processes import Child, free_port, free_ports, port_answers
+from penstock.testing.processes import Child, free_port, free_ports, port_responds
 from protocol.topics import fresh_name
 from protocol.under_test import Broker
 
@@ -266,13 +266,15 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     )
     cli = Cli(f"127.0.0.1:{port}")
     with Child(command, log=tmp_path / "log") as up:
-        up.wait_until(lambda: port_answers(port), what="open port", seconds_max=COMMAND_SECONDS_MAX)
+        up.wait_until(lambda: port_responds(port), what="open port", seconds_max=COMMAND_SECONDS_MAX)
         cli.out("produce", "first", "-v", "hello")
         assert cli.out("consume", "first") == "hello\n"
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/readyz", timeout=COMMAND_SECONDS_MAX) as answer:
-            assert json.load(answer) == {"status": "ready"}
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=COMMAND_SECONDS_MAX) as answer:
-            metrics = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/readyz", timeout=COMMAND_SECONDS_MAX) as response:
+            assert json.load(response) == {"status": "ready"}
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{metrics_port}/metrics", timeout=COMMAND_SECONDS_MAX
+        ) as response:
+            metrics = response.read().decode()
         assert up.stop() == 0
 
     assert 'kafka_topic_partition_current_offset{partition="0",topic="first"} 1.0' in metrics
@@ -340,7 +342,7 @@ def test_what_a_broker_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
     listen = ("--listen", f"127.0.0.1:{port}", "--set", f"metrics.listener=127.0.0.1:{metrics_port}")
     own = Cli(f"127.0.0.1:{port}")
     with Child((*PENSTOCK, "up", *listen, "--data", str(data)), log=tmp_path / "log") as up:
-        up.wait_until(lambda: port_answers(port), what="open port", seconds_max=COMMAND_SECONDS_MAX)
+        up.wait_until(lambda: port_responds(port), what="open port", seconds_max=COMMAND_SECONDS_MAX)
         own.out("produce", "kept", "-v", "hello")
         own.out("consume", "kept", "-g", "readers")
         assert up.stop() == 0
@@ -360,7 +362,7 @@ def test_a_second_broker_takes_a_free_port_for_its_metrics_and_says_so(tmp_path:
 
     with up(1, port) as first, up(2, second_port) as second:
         for child, at in ((first, port), (second, second_port)):
-            child.wait_until(lambda at=at: port_answers(at), what="open port", seconds_max=COMMAND_SECONDS_MAX)
+            child.wait_until(lambda at=at: port_responds(at), what="open port", seconds_max=COMMAND_SECONDS_MAX)
         logs = [(tmp_path / f"log{number}").read_text() for number in (1, 2)]
 
     (taken,) = [json.loads(line) for log in logs for line in log.splitlines() if "metrics_port_taken" in line]

@@ -133,20 +133,20 @@ def test_a_hanging_transaction_is_found_and_ended(start_broker: Any) -> None:
     request = produce_request(topic, bytes(late), version=9)
     request.transactional_id = opened.name
     with Wire(broker.bootstrap) as wire:
-        [[answer]] = [response.partition_responses for response in wire.ask(request).responses]
-    assert answer.error_code == 0
-    assert last_stable(broker, topic) == answer.base_offset
+        [[response]] = [response.partition_responses for response in wire.ask(request).responses]
+    assert response.error_code == 0
+    assert last_stable(broker, topic) == response.base_offset
 
     (found,) = cli.json("txn", "hanging", "--topic", topic, "--older-than", "0")
-    assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 0, answer.base_offset)
+    assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 0, response.base_offset)
     assert found["producer_id"] == info["producer_id"]
 
     done = cli.json("txn", "abort", f"{topic}:0", "--yes")
 
-    assert done["aborted"]["start_offset"] == answer.base_offset
+    assert done["aborted"]["start_offset"] == response.base_offset
     assert cli.json("txn", "hanging", "--topic", topic, "--older-than", "0") == []
     # The late record and the marker that took it back.
-    assert last_stable(broker, topic) == answer.base_offset + 2
+    assert last_stable(broker, topic) == response.base_offset + 2
     assert cli.json("txn", "describe", opened.name)["state"] == "CompleteCommit"
 
 

@@ -220,11 +220,11 @@ def test_what_is_stored_of_flipped_headers_in_a_transaction_is_read_by_every_cli
 
 def initialised(wire: Wire, name: str) -> tuple[int, int]:
     """Producer id and epoch of a transactional id; its coordinator may need a moment."""
-    answers: list[Any] = []
+    responses: list[Any] = []
 
     def given() -> bool:
         wire.ask(FindCoordinatorRequest(version=3, key=name, key_type=1))
-        answers.append(
+        responses.append(
             wire.ask(
                 InitProducerIdRequest(
                     version=4,
@@ -235,7 +235,7 @@ def initialised(wire: Wire, name: str) -> tuple[int, int]:
                 )
             )
         )
-        return answers[-1].error_code == NONE
+        return responses[-1].error_code == NONE
 
     wait_until(given, what="a producer id", seconds_max=SECONDS_MAX)
-    return answers[-1].producer_id, answers[-1].producer_epoch
+    return responses[-1].producer_id, responses[-1].producer_epoch

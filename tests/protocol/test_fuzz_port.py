@@ -175,9 +175,9 @@ def test_broken_record_batches_are_never_stored_unless_their_checksum_is_right(s
             data = bytearray(batch(values=[b"fuzz"] * randomness.randrange(1, 5), compression=randomness.randrange(5)))
             randomness.choice(MUTATIONS)(randomness, data)
             before = wire.offset(KEPT_TOPIC)
-            answer = wire.produce(KEPT_TOPIC, bytes(data))
+            response = wire.produce(KEPT_TOPIC, bytes(data))
             grown = wire.offset(KEPT_TOPIC) - before
-            if answer.error_code == NONE:
+            if response.error_code == NONE:
                 # Only bytes outside the checksum can have changed: the offset, the epoch, what lies behind the batch.
                 assert grown == field(bytes(data), "count"), data.hex()
             else:

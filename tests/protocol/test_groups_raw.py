@@ -55,18 +55,18 @@ def commit(wire: Wire, group: str, topic: str, offset: int, *, partition: int = 
         partition_index=partition, committed_offset=offset, committed_leader_epoch=0, committed_metadata="note"
     )
     known = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    answer = wire.ask(
+    response = wire.ask(
         OffsetCommitRequest(
             version=7, group_id=group, topics=[topic_class(name=topic, partitions=[entry])], **(known | fields)
         )
     )
-    [[answered]] = [found.partitions for found in answer.topics]
+    [[answered]] = [found.partitions for found in response.topics]
     return int(answered.error_code)
 
 
 def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
     topic_class = OffsetFetchRequest.OffsetFetchRequestTopic
-    answer = wire.ask(
+    response = wire.ask(
         OffsetFetchRequest(
             version=7,
             group_id=group,
@@ -74,9 +74,9 @@ def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
             require_stable=False,
         )
     )
-    if answer.error_code != NONE:
-        return -100 - int(answer.error_code)
-    [[found]] = [answered.partitions for answered in answer.topics]
+    if response.error_code != NONE:
+        return -100 - int(response.error_code)
+    [[found]] = [answered.partitions for answered in response.topics]
     assert found.error_code == NONE
     return int(found.committed_offset)
 
@@ -141,8 +141,8 @@ def joined(wire: Wire, group: str, member_id: str = "") -> Any:
 
 
 def heartbeat_error(wire: Wire, group: str, member_id: str, generation: int) -> int:
-    answer = wire.ask(HeartbeatRequest(version=2, group_id=group, generation_id=generation, member_id=member_id))
-    return int(answer.error_code)
+    response = wire.ask(HeartbeatRequest(version=2, group_id=group, generation_id=generation, member_id=member_id))
+    return int(response.error_code)
 
 
 def test_a_member_joins_syncs_beats_commits_and_leaves(wire: Wire, topic: str, group: str) -> None:
@@ -169,7 +169,7 @@ def test_a_member_joins_syncs_beats_commits_and_leaves(wire: Wire, topic: str, g
 
 
 def test_the_topic_of_groups_is_internal_and_compacted(wire: Wire, group: str) -> None:
-    answer = wire.ask(
+    response = wire.ask(
         MetadataRequest(
             version=7,
             topics=[MetadataRequest.MetadataRequestTopic(name=OFFSETS)],
@@ -177,7 +177,7 @@ def test_the_topic_of_groups_is_internal_and_compacted(wire: Wire, group: str) -
         )
     )
 
-    [found] = answer.topics
+    [found] = response.topics
     assert found.is_internal
     assert len(found.partitions) == 50
 
@@ -193,9 +193,9 @@ def test_the_first_question_of_a_new_cluster_is_answered_with_a_coordinator(star
     with Wire(fresh.bootstrap) as first, Wire(fresh.bootstrap) as second:
         for wire in (first, second):
             wire.send(FindCoordinatorRequest(version=3, key="g", key_type=0))
-        answers = [first.receive(), second.receive()]
+        responses = [first.receive(), second.receive()]
 
-    assert [answer.error_code for answer in answers] == [NONE, NONE]
+    assert [response.error_code for response in responses] == [NONE, NONE]
 
 
 def test_what_was_acknowledged_is_there_after_a_kill(start_broker: Any) -> None:

@@ -219,7 +219,7 @@ def test_the_cluster_and_its_log_directories_are_described(admin: KafkaAdminClie
 
     [node] = admin.describe_cluster()["brokers"]
     assert f"{node['host']}:{node['port']}" == broker.bootstrap
-    directories = [directory for answer in admin.describe_log_dirs() for directory in answer["log_dirs"]]
+    directories = [directory for response in admin.describe_log_dirs() for directory in response["log_dirs"]]
     sizes = {
         (found["name"], partition["partition_index"]): partition["partition_size"]
         for directory in directories

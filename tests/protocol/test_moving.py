@@ -20,8 +20,8 @@ def holders(bootstrap: str, topic: str) -> list[str]:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         return [
             directory["log_dir"]
-            for answer in admin.describe_log_dirs()
-            for directory in answer["log_dirs"]
+            for response in admin.describe_log_dirs()
+            for directory in response["log_dirs"]
             for held in directory["topics"]
             if held["name"] == topic and not any(part["is_future_key"] for part in held["partitions"])
         ]

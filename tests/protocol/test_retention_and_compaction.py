@@ -130,14 +130,14 @@ def read_all(wire: Wire, topic: str, offset: int = 0) -> list[tuple[int, bytes |
     found: list[tuple[int, bytes | None, bytes | None]] = []
     end = wire.offset(topic)
     while offset < end:
-        answer = wire.fetch(topic, offset, partition_bytes_max=4 << 20)
-        if answer.error_code == OFFSET_OUT_OF_RANGE and (start := wire.offset(topic, EARLIEST)) > offset:
+        response = wire.fetch(topic, offset, partition_bytes_max=4 << 20)
+        if response.error_code == OFFSET_OUT_OF_RANGE and (start := wire.offset(topic, EARLIEST)) > offset:
             offset = start  # retention was quicker
             continue
-        assert answer.error_code == NONE
-        batches = split(bytes(answer.records or b""))
+        assert response.error_code == NONE
+        batches = split(bytes(response.records or b""))
         assert batches, f"nothing at {offset}, the end is {end}"
-        found += [record for record in records_of(answer.records) if record[0] >= offset]
+        found += [record for record in records_of(response.records) if record[0] >= offset]
         # The last batch of a producer stays even where none of its records do.
         offset = batches[-1].last_offset + 1
     return found

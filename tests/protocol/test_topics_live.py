@@ -39,8 +39,8 @@ def delete(broker: Any, topic: str) -> None:
         wait_until(lambda: wire.topic_id(topic) is None, what="end of the topic")
 
 
-def partition_answer(answer: Any) -> Any:
-    [[found]] = [response.partitions for response in answer.responses]
+def partition_response(response: Any) -> Any:
+    [[found]] = [each.partitions for each in response.responses]
     return found
 
 
@@ -58,10 +58,10 @@ def test_a_topic_made_anew_has_another_id_and_none_of_the_old_messages(broker: A
     new_id = wire.topic_id(topic)
     assert new_id not in (None, old_id)
     assert wire.offset(topic) == 0
-    by_old_id = partition_answer(wire.ask(fetch_request([(old_id, 0, 0)], version=13)))
+    by_old_id = partition_response(wire.ask(fetch_request([(old_id, 0, 0)], version=13)))
     assert by_old_id.error_code == UNKNOWN_TOPIC_ID
     wire.produce(topic, batch(values=[b"new"]))
-    by_new_id = partition_answer(wire.ask(fetch_request([(new_id, 0, 0)], version=13)))
+    by_new_id = partition_response(wire.ask(fetch_request([(new_id, 0, 0)], version=13)))
     assert [value for _, _, value in records_of(by_new_id.records)] == [b"new"]
 
 
@@ -113,7 +113,7 @@ def test_a_fetch_that_waits_ends_when_its_topic_is_deleted(broker: Any, topic: s
         delete(broker, topic)
 
         # Kafka lets it wait to its end; the code is the same.
-        found = partition_answer(waiting.receive())
+        found = partition_response(waiting.receive())
         assert found.error_code in (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NONE)
 
 
@@ -168,7 +168,7 @@ def test_a_fetch_that_waits_returns_when_data_comes(broker: Any, topic: str) -> 
         writing.produce(topic, batch(values=[b"here"]))
 
         # The connection gives up long before the wait would be over.
-        found = partition_answer(waiting.receive())
+        found = partition_response(waiting.receive())
         assert [value for _, _, value in records_of(found.records)] == [b"here"]
 
 
@@ -180,7 +180,7 @@ def test_a_fetch_waits_for_its_least_bytes(broker: Any, topic: str) -> None:
 
         writing.produce(topic, batch(values=[b"x" * 5000]))
 
-        assert len(records_of(partition_answer(waiting.receive()).records)) == 2
+        assert len(records_of(partition_response(waiting.receive()).records)) == 2
 
 
 def test_a_fetch_without_data_ends_with_its_wait(wire: Wire, topic: str) -> None:
@@ -196,9 +196,9 @@ def test_one_partition_with_data_ends_the_wait_for_all(broker: Any, make_topic: 
 
         writing.produce(topic, batch(values=[b"here"]), partition=2)
 
-        answer = waiting.receive()
+        response = waiting.receive()
         found = {
-            part.partition_index: records_of(part.records) for each in answer.responses for part in each.partitions
+            part.partition_index: records_of(part.records) for each in response.responses for part in each.partitions
         }
         assert found[2] == [(0, None, b"here")]
         assert not found.get(0)
@@ -249,7 +249,7 @@ def test_a_fetch_session_tells_only_what_changed(wire: Wire, make_topic: Any) ->
 def test_every_version_of_fetch_by_name_reads(wire: Wire, topic: str, version: int) -> None:
     wire.produce(topic, batch(values=[b"a", b"b"]))
 
-    found = partition_answer(wire.ask(fetch_request([(topic, 0, 0)], version=version)))
+    found = partition_response(wire.ask(fetch_request([(topic, 0, 0)], version=version)))
 
     assert [value for _, _, value in records_of(found.records)] == [b"a", b"b"]
     assert (found.high_watermark, found.last_stable_offset) == (2, 2)
@@ -268,7 +268,7 @@ def test_every_version_of_produce_writes(wire: Wire, topic: str, version: int) -
 
 def set_quota(wire: Wire, client_id: str, name: str, value: float) -> None:
     entry = AlterClientQuotasRequest.EntryData
-    answer = wire.ask(
+    response = wire.ask(
         AlterClientQuotasRequest(
             version=1,
             entries=[
@@ -280,7 +280,7 @@ def set_quota(wire: Wire, client_id: str, name: str, value: float) -> None:
             validate_only=False,
         )
     )
-    assert [each.error_code for each in answer.entries] == [NONE]
+    assert [each.error_code for each in response.entries] == [NONE]
 
 
 def is_muted_while_others_are_served(broker: Any, muted: Wire, throttled_ask: Callable[[], int]) -> bool:
@@ -309,9 +309,9 @@ def test_a_producer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, to
     with Wire(broker.bootstrap, client_id=client) as throttled:
 
         def produced() -> int:
-            answer = throttled.ask(produce_request(topic, batch(values=[b"x" * 50_000])))
-            assert answer.responses[0].partition_responses[0].error_code == NONE
-            return int(answer.throttle_time_ms)
+            response = throttled.ask(produce_request(topic, batch(values=[b"x" * 50_000])))
+            assert response.responses[0].partition_responses[0].error_code == NONE
+            return int(response.throttle_time_ms)
 
         wait_until(lambda: is_muted_while_others_are_served(broker, throttled, produced), what="a muted producer")
 
@@ -333,8 +333,8 @@ def test_a_consumer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, to
 
 def test_a_client_without_a_quota_is_not_throttled(wire: Wire, topic: str) -> None:
     for _ in range(5):
-        answer = wire.ask(produce_request(topic, batch(values=[b"x" * 100_000])))
-        assert answer.throttle_time_ms == 0
+        response = wire.ask(produce_request(topic, batch(values=[b"x" * 100_000])))
+        assert response.throttle_time_ms == 0
 
 
 def test_a_producer_within_its_quota_gets_through_all_the_same(broker: Any, wire: Wire, topic: str) -> None:

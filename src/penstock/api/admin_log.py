@@ -50,7 +50,7 @@ class AdminLog:
             return api
 
         def handle(context: RequestContext, request: Any) -> Any:
-            return self._when_answered(context, request, api.handle(context, request), changes)
+            return self._when_done(context, request, api.handle(context, request), changes)
 
         return replace(api, handle=handle)
 
@@ -79,32 +79,32 @@ class AdminLog:
         def handle(context: RequestContext, request: Any) -> Any:
             if request.generation > NO_GENERATION or request.member_id or not is_managed(request.group):
                 return handler(context, request)
-            return self._when_answered(context, request, handler(context, request), offsets_set)
+            return self._when_done(context, request, handler(context, request), offsets_set)
 
         return handle
 
-    def _when_answered(self, context: RequestContext, request: Any, answer: Any, changes: Changes) -> Any:
+    def _when_done(self, context: RequestContext, request: Any, result: Any, changes: Changes) -> Any:
         def take(response: T) -> T:
             if response is not None:
                 self.write(context, changes(request, response))
             return response
 
-        if iscoroutine(answer):
-            return self._awaited(answer, context, request, changes)
-        if type(answer) is not Pending:
-            return take(answer)
+        if iscoroutine(result):
+            return self._awaited(result, context, request, changes)
+        if type(result) is not Pending:
+            return take(result)
         # What was asked is done also for a client that disconnects meanwhile.
         logged = Pending()
-        answer.deliver_to(lambda response: logged.attempt(lambda: logged.resolve(take(response))), failed=logged.fail)
+        result.deliver_to(lambda response: logged.attempt(lambda: logged.resolve(take(response))), failed=logged.fail)
         return logged
 
     async def _awaited(
-        self, answer: Coroutine[Any, Any, Any], context: RequestContext, request: Any, changes: Changes
+        self, result: Coroutine[Any, Any, Any], context: RequestContext, request: Any, changes: Changes
     ) -> Any:
         """Log what a coroutine returns, in as many turns of the loop as that takes."""
-        response = await answer
+        response = await result
         if response is None or type(response) is Pending:
-            return self._when_answered(context, request, response, changes)
+            return self._when_done(context, request, response, changes)
         await self._turns.run(self._steps(context, changes(request, response)))
         return response
 

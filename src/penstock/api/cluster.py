@@ -69,7 +69,7 @@ class Cluster:
         version = context.api_version
         topics = request.topics
         if topics is None or (version == 0 and not topics):
-            return self._answer(context, request, list(self._image.topics.values()))
+            return self._respond(context, request, list(self._image.topics.values()))
         if any(topic.name is None or topic.topic_id != TOPIC_ID_ZERO for topic in topics):
             if version < 12 or any(topic.name is None and topic.topic_id == TOPIC_ID_ZERO for topic in topics):
                 return refused(topics)
@@ -77,10 +77,10 @@ class Cluster:
         names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
         missing = [name for name in names if name not in self._image.topics]
         if missing and request.allow_auto_topic_creation and self._config.current.auto_create_topics_enable:
-            return self._create_and_answer(context, request, names, missing)
+            return self._create_and_respond(context, request, names, missing)
         return self._by_name(context, request, names)
 
-    async def _create_and_answer(
+    async def _create_and_respond(
         self, context: RequestContext, request: gen.Request, names: Iterable[str], missing: list[str]
     ) -> gen.Response:
         wanted = [NewTopic(name=name) for name in missing if name_fault(name) is None]
@@ -104,7 +104,7 @@ class Cluster:
                 found.append(topic)
             else:
                 absent.append(name)
-        return self._answer(context, request, found + absent)
+        return self._respond(context, request, found + absent)
 
     def _by_id(
         self, context: RequestContext, request: gen.Request, topics: list[gen.MetadataRequestTopic]
@@ -118,9 +118,9 @@ class Cluster:
                 found.append(topic)
             else:
                 absent.append(topic_id)
-        return self._answer(context, request, found + absent)
+        return self._respond(context, request, found + absent)
 
-    def _answer(self, context: RequestContext, request: gen.Request, found: Sequence[Found]) -> gen.Response:
+    def _respond(self, context: RequestContext, request: gen.Request, found: Sequence[Found]) -> gen.Response:
         reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_UNSAID
 

@@ -62,19 +62,19 @@ class Coordinators:
         if (request.key_type == GROUP and not self._internal.has_offsets()) or (
             request.key_type == TRANSACTION and not self._internal.has_transactions()
         ):
-            return self._make_and_answer(context, request)
-        return self._answer(context, request)
+            return self._make_and_respond(context, request)
+        return self._respond(context, request)
 
-    async def _make_and_answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    async def _make_and_respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
         # Where it cannot be made, the answer says that there is no coordinator yet.
         with suppress(BrokerError):
             if request.key_type == GROUP:
                 await self._internal.ensure_offsets()
             else:
                 await self._internal.ensure_transactions()
-        return self._answer(context, request)
+        return self._respond(context, request)
 
-    def _answer(self, context: RequestContext, request: gen.Request) -> gen.Response:
+    def _respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
         if context.api_version >= BATCHED_FROM:
             return gen.Response(
                 coordinators=each(request.coordinator_keys, lambda key: self._find(context, key, request.key_type))

@@ -9,10 +9,10 @@ from concurrent.futures import Executor
 from inspect import iscoroutine
 from typing import Any
 
-from penstock.api.answer_errors import count_errors, count_errors_in
 from penstock.api.api_versions import ApiVersions
 from penstock.api.eager import begun
 from penstock.api.registry import BoundApi, Registry, RequestContext
+from penstock.api.response_errors import count_errors, count_errors_in
 from penstock.model.clock import Clock
 from penstock.model.turns import Turns
 from penstock.net.connection import Connection
@@ -105,14 +105,14 @@ class Dispatcher:
         self, connection: Connection, api: BoundApi, header: RequestHeader, request: Any, began_s: float
     ) -> Outcome:
         version = header.api_version
-        answer: Any = None
+        result: Any = None
         try:
             context = RequestContext(
                 connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
             )
-            answer = api.handle(context, request)
-            if iscoroutine(answer):
-                answer = begun(answer)
+            result = api.handle(context, request)
+            if iscoroutine(result):
+                result = begun(result)
             took_s = self._clock.monotonic() - began_s
             (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
             if self._quotas.enabled:
@@ -120,12 +120,12 @@ class Dispatcher:
                 context.throttle(
                     self._quotas.request.record(context.user, context.client_id or "", took_s * 100, context.now_ms)
                 )
-            return self._outcome(api, context, answer)
+            return self._outcome(api, context, result)
         except CloseConnection:
-            drop(answer)
+            drop(result)
             raise
         except Exception as error:
-            drop(answer)
+            drop(result)
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{version} failed") from error
 
@@ -138,31 +138,31 @@ class Dispatcher:
         assert isinstance(body, bytes)
         return [PREFIX.pack(4 + len(body), correlation_id) + body]
 
-    def _outcome(self, api: BoundApi, context: RequestContext, answer: Any) -> Outcome:
-        if answer is None:
+    def _outcome(self, api: BoundApi, context: RequestContext, result: Any) -> Outcome:
+        if result is None:
             self._throttle(api, context)
             return None
-        if type(answer) is Pending:
-            return PendingFrame(answer, lambda response: self._deliver(api, context, response))
-        if iscoroutine(answer):
-            return self._finish(api, context, answer)
-        return self._frame(api, context, answer)
+        if type(result) is Pending:
+            return PendingFrame(result, lambda response: self._deliver(api, context, response))
+        if iscoroutine(result):
+            return self._finish(api, context, result)
+        return self._frame(api, context, result)
 
     async def _finish(
         self, api: BoundApi, context: RequestContext, work: Coroutine[Any, Any, Any]
     ) -> Frame | PendingFrame | None:
-        answer: Any = None
+        result: Any = None
         try:
-            answer = await work
-            outcome = self._outcome(api, context, answer)
+            result = await work
+            outcome = self._outcome(api, context, result)
             if outcome is None or isinstance(outcome, list | PendingFrame):
                 return outcome
             return await outcome
         except CloseConnection:
-            drop(answer)
+            drop(result)
             raise
         except Exception as error:
-            drop(answer)
+            drop(result)
             self._on_bug(api.name, error)
             raise CloseConnection(f"{api.name} v{context.api_version} failed") from error
 
@@ -235,9 +235,9 @@ class Dispatcher:
         return body
 
 
-def drop(answer: Any) -> None:
+def drop(result: Any) -> None:
     """Let go of an answer that will not be sent: work that has not begun, or a waiter."""
-    if iscoroutine(answer):
-        answer.close()
-    elif type(answer) is Pending:
-        answer.abandon()
+    if iscoroutine(result):
+        result.close()
+    elif type(result) is Pending:
+        result.abandon()

@@ -48,7 +48,7 @@ COPY_BYTES_MAX = 16 * 1024
 """Up to this size records are copied into the answer: one system call less than sending them from the file."""
 
 
-class FetchAnswer:
+class FetchResponse:
     """What goes back: partitions by topic, as many as have something to say."""
 
     __slots__ = ("encoded", "error_code", "session_id", "throttle_time_ms", "topics")
@@ -62,14 +62,14 @@ class FetchAnswer:
         """The topics of a long answer, encoded already."""
 
 
-def encode(answer: FetchAnswer, version: int) -> list[Buffer]:
-    if answer.encoded is not None:
+def encode(response: FetchResponse, version: int) -> list[Buffer]:
+    if response.encoded is not None:
         head = encode_fetch_head(
-            len(answer.topics), version, answer.throttle_time_ms, answer.error_code, answer.session_id
+            len(response.topics), version, response.throttle_time_ms, response.error_code, response.session_id
         )
-        return [head, *answer.encoded]
+        return [head, *response.encoded]
     parts, _ = encode_fetch_response(
-        answer.topics, version, answer.throttle_time_ms, answer.error_code, answer.session_id
+        response.topics, version, response.throttle_time_ms, response.error_code, response.session_id
     )
     return parts  # type: ignore[return-value]  # each is bytes, or what a replica gave as records
 
@@ -103,13 +103,13 @@ class Fetch:
 
     def handle(
         self, context: RequestContext, request: FetchRequest
-    ) -> FetchAnswer | Pending | Coroutine[Any, Any, FetchAnswer | Pending]:
+    ) -> FetchResponse | Pending | Coroutine[Any, Any, FetchResponse | Pending]:
         if request.isolation_level not in ISOLATION_LEVELS:
             return refused(request, context.api_version, UnknownServerError())
         try:
             job = self._begin(context, request)
         except BrokerError as error:
-            return FetchAnswer([], error_code=error.code)
+            return FetchResponse([], error_code=error.code)
         if job.is_large:
             return self._handle_large(context, request, job)
         if job.read() or request.max_wait_ms <= 0:
@@ -117,9 +117,9 @@ class Fetch:
         pending = Pending(job.cancel)
 
         def complete() -> None:
-            answer = self._finish(context, job, pending)
-            if isinstance(answer, FetchAnswer):
-                pending.resolve(answer)
+            response = self._finish(context, job, pending)
+            if isinstance(response, FetchResponse):
+                pending.resolve(response)
 
         job.wait(request.max_wait_ms, lambda: pending.attempt(complete))
         return pending
@@ -165,7 +165,7 @@ class Fetch:
 
     async def _handle_large(
         self, context: RequestContext, request: FetchRequest, job: FetchJob
-    ) -> FetchAnswer | Pending:
+    ) -> FetchResponse | Pending:
         """Serve a request for many partitions in as many turns of the loop as it takes."""
         connection = context.connection
         if await job.read_in_turns(self._turns, lambda: connection.closed) or request.max_wait_ms <= 0:
@@ -188,7 +188,7 @@ class Fetch:
         job.wait(request.max_wait_ms, completed)
         return pending
 
-    async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+    async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchResponse:
         if context.connection.closed:
             raise CloseConnection("the client of a large Fetch is gone")
         turns = self._turns
@@ -211,37 +211,37 @@ class Fetch:
             join(topics, found)
             if turns.spent():
                 await turns.pause()
-        answer = FetchAnswer(topics, session_id=session_id, error_code=error)
+        response = FetchResponse(topics, session_id=session_id, error_code=error)
         parts: list[Any] = []
         await turns.run(fetch_response_slices(topics, context.api_version, parts))
-        answer.encoded = parts
-        return answer
+        response.encoded = parts
+        return response
 
-    def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchAnswer | Pending:
+    def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchResponse | Pending:
         """Answer at once, or when a thread has brought what is not in memory."""
         cold: list[FileSlice] = []
         for _, outcome in job.results:
             note_cold(outcome, cold)
         if not cold:
-            return self._answer(context, job)
+            return self._respond(context, job)
         waiting = pending if pending is not None else Pending()
 
         def warmed(work: Future[None]) -> None:
             failure = work.exception()
             if failure is not None:
                 fail_cold(job, failure)
-            waiting.resolve(self._answer(context, job))
+            waiting.resolve(self._respond(context, job))
 
         self._loop.run_in_executor(self._threads, warm_all, cold).add_done_callback(
             lambda work: waiting.attempt(lambda: warmed(work))
         )
         return waiting
 
-    def _answer(self, context: RequestContext, job: FetchJob) -> FetchAnswer:
+    def _respond(self, context: RequestContext, job: FetchJob) -> FetchResponse:
         session_id, told, error = self._tell(context, job)
         topics = by_topic(told)
         self._complete(context, told, topics)
-        return FetchAnswer(topics, session_id=session_id, error_code=error)
+        return FetchResponse(topics, session_id=session_id, error_code=error)
 
     def _tell(self, context: RequestContext, job: FetchJob) -> tuple[int, list[Told], int]:
         """The session to name, the partitions to tell of, and the error that keeps all of them from being told."""
@@ -249,7 +249,7 @@ class Fetch:
             # Nothing is sent now, so nothing was taken; the client asks again when its wait is over.
             return job.session_id, [], 0
         try:
-            session_id, told = job.answer(context.now_ms)
+            session_id, told = job.response(context.now_ms)
         except BrokerError as error:
             return NO_SESSION, [], error.code
         return session_id, told, 0
@@ -266,8 +266,8 @@ class Fetch:
 
     def _name_leaders(self, told: list[Told], topics: list[FetchedTopic]) -> None:
         """Tell a reader that came to the wrong broker who leads, which saves it asking."""
-        answered = (found for _, _, partitions in topics for found in partitions)
-        for (partition, outcome), found in zip(told, answered, strict=True):
+        found_all = (found for _, _, partitions in topics for found in partitions)
+        for (partition, outcome), found in zip(told, found_all, strict=True):
             if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
                 name = self._fetches.replicas.name_of(partition.topic)
                 topic = None if name is None else self._fetches.replicas.topic(name)
@@ -312,7 +312,7 @@ def fail_cold(job: FetchJob, failure: BaseException) -> None:
     ]
 
 
-def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchAnswer:
+def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchResponse:
     """Fail a request as a whole; older versions also say it of every partition."""
     topics: list[FetchedTopic] = []
     if version < TOPIC_IDS_FROM:
@@ -320,7 +320,7 @@ def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchAns
             (name, None, [FetchedPartition(item.index, error_code=error.code, aborted=()) for item in items])
             for name, _, items in request.topics
         ]
-    return FetchAnswer(topics, error_code=error.code)
+    return FetchResponse(topics, error_code=error.code)
 
 
 def by_topic(told: list[Told]) -> list[FetchedTopic]:

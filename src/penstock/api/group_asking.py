@@ -23,8 +23,8 @@ class Asked(Protocol[C]):
     def abandon(self, ticket: Ticket) -> None: ...
 
 
-def ask(coordinator: Asked[C], command: C, answer: Callable[[Reply | BrokerError], Any]) -> Any:
-    """The answer to a command, made from the coordinator's by `answer`, or what it will be in.
+def ask(coordinator: Asked[C], command: C, response: Callable[[Reply | BrokerError], Any]) -> Any:
+    """The answer to a command, made from the coordinator's by `response`, or what it will be in.
 
     Raises a `BrokerError` where the coordinator cannot be asked.
     """
@@ -37,11 +37,11 @@ def ask(coordinator: Asked[C], command: C, answer: Callable[[Reply | BrokerError
             replies.append(reply)
         else:
             waiting = pending
-            waiting.attempt(lambda: waiting.resolve(answer(reply)))
+            waiting.attempt(lambda: waiting.resolve(response(reply)))
 
     ticket = coordinator.submit(command, take)
     if replies:
-        return answer(replies[0])
+        return response(replies[0])
     pending = Pending(on_abandon=lambda: coordinator.abandon(ticket))
     return pending
 

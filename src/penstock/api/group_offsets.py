@@ -37,7 +37,7 @@ from penstock.model.topic import TopicState
 from penstock.model.turns import Turns
 from penstock.wire.api import offset_delete as delete_api
 from penstock.wire.api import offset_fetch as fetch_api
-from penstock.wire.commit import AnsweredTopic, CommitRequest, decode_commit, encode_commit_response
+from penstock.wire.commit import CommitRequest, TopicResponse, decode_commit, encode_commit_response
 
 IDS_FROM = 10
 GROUPS_FROM = 8
@@ -47,18 +47,18 @@ OFFSETS_AT_ONCE_MAX = 500
 """Offsets of a group that are looked up without a look at the clock."""
 
 
-class CommitAnswer:
+class CommitResponse:
     """What goes back: topics with a code for each partition."""
 
     __slots__ = ("throttle_time_ms", "topics")
 
-    def __init__(self, topics: list[AnsweredTopic]) -> None:
+    def __init__(self, topics: list[TopicResponse]) -> None:
         self.topics = topics
         self.throttle_time_ms = 0
 
 
-def encode(answer: CommitAnswer, version: int) -> bytes:
-    return encode_commit_response(answer.topics, version, answer.throttle_time_ms)
+def encode(response: CommitResponse, version: int) -> bytes:
+    return encode_commit_response(response.topics, version, response.throttle_time_ms)
 
 
 class GroupOffsets:
@@ -80,8 +80,8 @@ class GroupOffsets:
 
     def offset_commit(self, context: RequestContext, request: CommitRequest) -> Any:
         by_id = context.api_version >= IDS_FROM
-        unknown: list[AnsweredTopic] = []
-        taken: list[AnsweredTopic] = []
+        unknown: list[TopicResponse] = []
+        taken: list[TopicResponse] = []
         entries: list[CommitEntry] = []
         for name, topic_id, partitions in request.topics:
             known = self._topic(name, topic_id)
@@ -108,7 +108,7 @@ class GroupOffsets:
             if results:
                 taken.append((name, topic_id, results))
         if not entries:
-            return CommitAnswer(unknown)
+            return CommitResponse(unknown)
         return self._commit(context, request, tuple(entries), taken, unknown)
 
     def _commit(
@@ -116,17 +116,17 @@ class GroupOffsets:
         context: RequestContext,
         request: CommitRequest,
         entries: tuple[CommitEntry, ...],
-        taken: list[AnsweredTopic],
-        unknown: list[AnsweredTopic],
+        taken: list[TopicResponse],
+        unknown: list[TopicResponse],
     ) -> Any:
-        def answer(reply: Reply | BrokerError) -> CommitAnswer:
+        def response(reply: Reply | BrokerError) -> CommitResponse:
             if isinstance(reply, BrokerError):
                 fail(taken, dict.fromkeys(range(len(entries)), type(reply)))
             else:
                 assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
                 if reply.failures:
                     fail(taken, reply.failures)
-            return CommitAnswer(merged(unknown, taken) if unknown else taken)
+            return CommitResponse(merged(unknown, taken) if unknown else taken)
 
         command = CommitOffsets(
             group=request.group,
@@ -138,9 +138,9 @@ class GroupOffsets:
             retention_ms=request.retention_ms,
         )
         try:
-            return ask(self._coordinators.of(request.group), command, answer)
+            return ask(self._coordinators.of(request.group), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
     def _topic(self, name: str, topic_id: bytes | None) -> TopicState | None:
         if topic_id is None:
@@ -266,7 +266,7 @@ class GroupOffsets:
                 else:
                     add_deleted(results, topic.name, partition.partition_index, UnknownTopicOrPartition.code)
 
-        def answer(reply: Reply | BrokerError) -> delete_api.Response:
+        def response(reply: Reply | BrokerError) -> delete_api.Response:
             if isinstance(reply, BrokerError):
                 return delete_api.Response(error_code=reply.code)
             assert isinstance(reply, DeleteOffsetsReply), f"an answer to a deletion of offsets: {reply!r}"
@@ -277,14 +277,14 @@ class GroupOffsets:
 
         try:
             command = DeleteOffsets(group=request.group_id, partitions=tuple(taken))
-            return ask(self._coordinators.of(request.group_id), command, answer)
+            return ask(self._coordinators.of(request.group_id), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
 
-def refused_commit(request: CommitRequest, error: BrokerError) -> CommitAnswer:
+def refused_commit(request: CommitRequest, error: BrokerError) -> CommitResponse:
     """Why nothing of a large commit was written."""
-    return CommitAnswer(
+    return CommitResponse(
         [
             (name, topic_id, [(partition[0], error.code) for partition in partitions])
             for name, topic_id, partitions in request.topics
@@ -292,7 +292,7 @@ def refused_commit(request: CommitRequest, error: BrokerError) -> CommitAnswer:
     )
 
 
-def fail(taken: list[AnsweredTopic], failures: Mapping[int, Failure]) -> None:
+def fail(taken: list[TopicResponse], failures: Mapping[int, Failure]) -> None:
     """Put errors in place of the results of some entries, which are numbered through all topics."""
     at = 0
     for _, _, results in taken:
@@ -303,9 +303,9 @@ def fail(taken: list[AnsweredTopic], failures: Mapping[int, Failure]) -> None:
             at += 1
 
 
-def merged(unknown: list[AnsweredTopic], taken: list[AnsweredTopic]) -> list[AnsweredTopic]:
+def merged(unknown: list[TopicResponse], taken: list[TopicResponse]) -> list[TopicResponse]:
     """What could not even be asked for comes first, and a topic that has both kinds of partitions once."""
-    topics: dict[tuple[str, bytes | None], AnsweredTopic] = {}
+    topics: dict[tuple[str, bytes | None], TopicResponse] = {}
     for topic in (*unknown, *taken):
         first = topics.setdefault(topic[:2], topic)
         if first is not topic:

@@ -83,11 +83,11 @@ class Groups:
             Api(key=42, versions=range(3), handle=self.delete_groups),
         )
 
-    def _ask(self, group: str, command: Any, answer: Callable[[Reply | BrokerError], Any]) -> Any:
+    def _ask(self, group: str, command: Any, response: Callable[[Reply | BrokerError], Any]) -> Any:
         try:
-            return ask(self._coordinators.of(group), command, answer)
+            return ask(self._coordinators.of(group), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
     # Members
 
@@ -309,7 +309,7 @@ def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
 
 def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version: int) -> leave_api.Response:
     if isinstance(reply, UnknownMemberId):
-        answers = [
+        responses = [
             leave_api.MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=reply.code
             )
@@ -319,7 +319,7 @@ def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version
         return leave_api.Response(error_code=reply.code)
     else:
         assert isinstance(reply, LeaveReply), f"an answer to a leave: {reply!r}"
-        answers = [
+        responses = [
             leave_api.MemberResponse(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
@@ -328,8 +328,8 @@ def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version
             for member in reply.members
         ]
     if version < MEMBERS_FROM:
-        return leave_api.Response(error_code=answers[0].error_code)
-    return leave_api.Response(members=answers)
+        return leave_api.Response(error_code=responses[0].error_code)
+    return leave_api.Response(members=responses)
 
 
 def described(

@@ -70,11 +70,11 @@ class Offsets:
         for topic in request.topics:
             partitions: list[ListOffsetsPartitionResponse] = []
             topics.append(by_time.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-            answered: set[int] = set()
+            seen: set[int] = set()
             for item in topic.partitions:
                 index = item.partition_index
-                if index not in answered:
-                    answered.add(index)
+                if index not in seen:
+                    seen.add(index)
                     partitions.append(
                         self._one(topic.name, item, context.api_version, request.isolation_level, searches)
                         if asked[topic.name, index] == 1
@@ -111,43 +111,43 @@ class Offsets:
             state = replica.state
             state.check_leader()
             state.check_epoch(item.current_leader_epoch)
-            answer = ListOffsetsPartitionResponse(partition_index=index)
+            response = ListOffsetsPartitionResponse(partition_index=index)
             readable = state.last_stable if isolation_level == READ_COMMITTED else state.high_watermark
             if timestamp == LATEST:
                 if not state.latest_is_known():
                     raise OffsetNotAvailable
-                answer.offset = readable
-                answer.leader_epoch = state.leader_epoch
+                response.offset = readable
+                response.leader_epoch = state.leader_epoch
             elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-                answer.offset = state.log_start
+                response.offset = state.log_start
                 known = replica.log.epochs.epoch_at(state.log_start)
-                answer.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
+                response.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
-                searches.append((answer, replica, readable, lambda view: view.max_timestamp(budget)))
+                searches.append((response, replica, readable, lambda view: view.max_timestamp(budget)))
             elif timestamp >= 0:
-                searches.append((answer, replica, readable, lambda view: view.offset_for_time(timestamp, budget)))
+                searches.append((response, replica, readable, lambda view: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
             return failed(index, error)
         if version < EPOCHS_FROM:
-            answer.leader_epoch = -1
-        return answer
+            response.leader_epoch = -1
+        return response
 
     async def _search(self, searches: list[Search], version: int) -> None:
-        for answer, replica, readable, search in searches:
+        for response, replica, readable, search in searches:
             try:
                 found = await searched(replica, search)
             except BrokerError as error:
-                answer.error_code, _ = wire_error(error)
+                response.error_code, _ = wire_error(error)
                 continue
             except Malformed:
                 # A compressed batch that was taken at its header's word and does not hold what it says.
-                answer.error_code = CorruptMessage.code
+                response.error_code = CorruptMessage.code
                 continue
             # A record that readers may not see yet has not happened for them.
             if found is not None and found.offset < readable:
-                answer.timestamp = found.timestamp
-                answer.offset = found.offset
-                answer.leader_epoch = found.leader_epoch if version >= EPOCHS_FROM else -1
+                response.timestamp = found.timestamp
+                response.offset = found.offset
+                response.leader_epoch = found.leader_epoch if version >= EPOCHS_FROM else -1
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
         def told(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
@@ -162,21 +162,21 @@ class Offsets:
 
     def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
         """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""
-        answer = by_epoch.EpochEndOffset(partition=item.partition)
+        response = by_epoch.EpochEndOffset(partition=item.partition)
         try:
             replica = self._replicas.get(topic, item.partition)
             replica.state.check_leader()
             replica.state.check_epoch(item.current_leader_epoch)
             if item.leader_epoch == replica.state.leader_epoch:
                 # Known also while nothing has been written in it.
-                answer.leader_epoch, answer.end_offset = item.leader_epoch, replica.state.log_end
+                response.leader_epoch, response.end_offset = item.leader_epoch, replica.state.log_end
             else:
-                answer.leader_epoch, answer.end_offset = replica.log.epochs.end_of(
+                response.leader_epoch, response.end_offset = replica.log.epochs.end_of(
                     item.leader_epoch, replica.state.log_end
                 )
         except BrokerError as error:
-            answer.error_code, _ = wire_error(error)
-        return answer
+            response.error_code, _ = wire_error(error)
+        return response
 
 
 async def searched(replica: Replica, search: Callable[[LogView], TimedOffset | None]) -> TimedOffset | None:

@@ -59,7 +59,7 @@ Unfinished = tuple[ProducedPartition, Replica, int, Awaitable[Appended]]
 """A result to fill in, its partition, the batch's bytes, and its validation off the loop."""
 
 
-class ProduceAnswer:
+class ProduceResponse:
     """What goes back: results by topic, in the order of the request."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -69,8 +69,8 @@ class ProduceAnswer:
         self.throttle_time_ms = 0
 
 
-def encode(answer: ProduceAnswer, version: int) -> bytes | list[Buffer]:
-    return encode_produce_response(answer.topics, version, answer.throttle_time_ms)
+def encode(response: ProduceResponse, version: int) -> bytes | list[Buffer]:
+    return encode_produce_response(response.topics, version, response.throttle_time_ms)
 
 
 class Produce:
@@ -261,14 +261,14 @@ class Produce:
             result.log_start_offset = error.log_start
             result.record_errors = error.record_errors or ()
 
-    def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceAnswer:
+    def _all_failed(self, request: ProduceRequest, error: BrokerError) -> ProduceResponse:
         topics: list[ProducedTopic] = []
         for name, topic_id, partitions in request.topics:
             produced = [ProducedPartition(index) for index, _ in partitions]
             for result in produced:
                 self._failed(result, error)
             topics.append((name, topic_id, produced))
-        return ProduceAnswer(topics)
+        return ProduceResponse(topics)
 
     async def _finish(
         self,
@@ -292,19 +292,19 @@ class Produce:
         request: ProduceRequest,
         topics: list[ProducedTopic],
         waits: list[Wait],
-    ) -> ProduceAnswer | Pending | None:
+    ) -> ProduceResponse | Pending | None:
         if request.acks == 0:
             for _, _, results in topics:
                 for result in results:
                     if result.error_code:
                         raise CloseConnection(f"a produce without acknowledgement failed: {result.error_message}")
             return None
-        answer = ProduceAnswer(topics)
+        response = ProduceResponse(topics)
         if not waits:
-            return answer
-        return self._wait(answer, waits, request.timeout_ms)
+            return response
+        return self._wait(response, waits, request.timeout_ms)
 
-    def _wait(self, answer: ProduceAnswer, waits: list[Wait], timeout_ms: int) -> Pending:
+    def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Pending:
         """Answer when every batch is as safe as was asked for, or say at the deadline which are not.
 
         A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
@@ -320,7 +320,7 @@ class Produce:
                 self._failed(known[0], error)
             if not left:
                 timer.cancel()
-                pending.resolve(answer)
+                pending.resolve(response)
 
         def give_up() -> None:
             while left:
@@ -331,7 +331,7 @@ class Produce:
             for result, _ in left.values():
                 self._failed(result, RequestTimedOut())
             give_up()
-            pending.resolve(answer)
+            pending.resolve(response)
 
         def abandoned() -> None:
             timer.cancel()

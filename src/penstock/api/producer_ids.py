@@ -59,7 +59,7 @@ class ProducerIdentities:
     def _init(self, context: RequestContext, request: gen.Request) -> Any:
         """Of a transactional producer: there is an id at hand, should a new one be needed."""
 
-        def answer(reply: Reply | BrokerError) -> gen.Response:
+        def response(reply: Reply | BrokerError) -> gen.Response:
             if isinstance(reply, BrokerError):
                 return failed(told_to(reply, context.api_version, FENCED_FROM_INIT))
             assert isinstance(reply, ProducerInitialized), f"an answer to a producer: {reply!r}"
@@ -73,9 +73,9 @@ class ProducerIdentities:
             epoch=request.producer_epoch,
         )
         try:
-            return ask(self._coordinators.of(command.transactional_id), command, answer)
+            return ask(self._coordinators.of(command.transactional_id), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
 
 def failed(error: BrokerError) -> gen.Response:

@@ -26,8 +26,10 @@ DECODE_BYTES_AT_ONCE_FAST_MAX = 128 * 1024
 ANONYMOUS = "ANONYMOUS"
 """Who asks on a listener without authentication, under the name that Kafka gives it."""
 
-Answer = Any
-Handler = Callable[["RequestContext", Any], "Answer | Pending | Coroutine[Any, Any, Answer | Pending | None] | None"]
+Response = Any
+Handler = Callable[
+    ["RequestContext", Any], "Response | Pending | Coroutine[Any, Any, Response | Pending | None] | None"
+]
 
 
 @dataclass(slots=True)

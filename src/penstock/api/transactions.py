@@ -94,13 +94,13 @@ class Transactions:
         topics = request.v3_and_below_topics
         partitions, missing = await self._named(topics)
 
-        def answer(reply: Reply | BrokerError) -> add_api.Response:
+        def response(reply: Reply | BrokerError) -> add_api.Response:
             code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             told = topic_results(topics, lambda tp: UnknownTopicOrPartition.code if tp in missing else code)
             return add_api.Response(results_by_topic_v3_and_below=told)
 
         if missing:
-            return answer(OperationNotAttempted())
+            return response(OperationNotAttempted())
         command = AddPartitions(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -109,9 +109,9 @@ class Transactions:
             transaction_version=FIRST_VERSION,
         )
         try:
-            return ask(self._coordinators.of(command.transactional_id), command, answer)
+            return ask(self._coordinators.of(command.transactional_id), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
     async def _named(
         self, topics: Iterable[add_api.AddPartitionsToTxnTopic]
@@ -208,7 +208,7 @@ class Transactions:
         return self._add_offsets(context, request)
 
     def _add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
-        def answer(reply: Reply | BrokerError) -> offsets_api.Response:
+        def response(reply: Reply | BrokerError) -> offsets_api.Response:
             code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             return offsets_api.Response(error_code=code)
 
@@ -221,9 +221,9 @@ class Transactions:
                 partitions=(place,),
                 transaction_version=FIRST_VERSION,
             )
-            return ask(self._coordinators.of(request.transactional_id), command, answer)
+            return ask(self._coordinators.of(request.transactional_id), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
     # Ending
 
@@ -241,7 +241,7 @@ class Transactions:
     def _end(self, context: RequestContext, request: end_api.Request) -> Any:
         bumps = context.api_version >= END_BUMPS_FROM
 
-        def answer(reply: Reply | BrokerError) -> end_api.Response:
+        def response(reply: Reply | BrokerError) -> end_api.Response:
             if isinstance(reply, BrokerError):
                 return end_api.Response(error_code=told_to(reply, context.api_version, FENCED_FROM).code)
             assert isinstance(reply, TransactionEnded), f"an answer to the end of a transaction: {reply!r}"
@@ -255,16 +255,16 @@ class Transactions:
             transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
         )
         try:
-            return ask(self._coordinators.of(request.transactional_id), command, answer)
+            return ask(self._coordinators.of(request.transactional_id), command, response)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
     # Offsets
 
     async def commit_offsets(self, context: RequestContext, request: commit_api.Request) -> Any:
         known, entries = await self._committable(request)
 
-        def answer(reply: Reply | BrokerError) -> commit_api.Response:
+        def response(reply: Reply | BrokerError) -> commit_api.Response:
             others = told_committer(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
             codes: dict[tuple[str, int], int] = {}
             if not isinstance(reply, BrokerError):
@@ -280,7 +280,7 @@ class Transactions:
             return commit_response(request, code)
 
         if not entries:
-            return answer(UnknownTopicOrPartition())
+            return response(UnknownTopicOrPartition())
         command = CommitTxnOffsets(
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
@@ -293,7 +293,7 @@ class Transactions:
                 version=context.api_version,
             ),
         )
-        return self._commit_verified(context, request, command, answer)
+        return self._commit_verified(context, request, command, response)
 
     async def _committable(self, request: commit_api.Request) -> tuple[set[tuple[str, int]], list[CommitEntry]]:
         """The partitions of a commit that exist, and their offsets."""
@@ -323,7 +323,7 @@ class Transactions:
         return known, entries
 
     def _commit_verified(
-        self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, answer: Any
+        self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, response: Any
     ) -> Any:
         """Commit if the group's partition is part of the transaction, or can be made part of it."""
         try:
@@ -332,7 +332,7 @@ class Transactions:
             group.check_commit(len(command.commit.entries))
             place = TopicPartition(GROUP_OFFSETS_TOPIC, group.partition)
         except BrokerError as error:
-            return answer(error)
+            return response(error)
 
         def commit(refusal: BrokerError | None) -> Any:
             try:
@@ -344,9 +344,9 @@ class Transactions:
                     context.api_version,
                     refusal,
                 )
-                return ask(group, command, answer)
+                return ask(group, command, response)
             except BrokerError as error:
-                return answer(error)
+                return response(error)
 
         if context.api_version < OFFSETS_ADD_FROM:
             return commit(None)

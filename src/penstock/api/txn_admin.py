@@ -241,8 +241,8 @@ class TxnAdmin:
                     await self._turns.pause()
         except BrokerError as error:
             return failed(error)
-        answer = list_api.Response(unknown_state_filters=unknown, transaction_states=each(found, listed))
-        return when_committed(asked, answer, failed)
+        response = list_api.Response(unknown_state_filters=unknown, transaction_states=each(found, listed))
+        return when_committed(asked, response, failed)
 
 
 def listed(transaction: Transaction) -> list_api.TransactionState:

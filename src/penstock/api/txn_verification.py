@@ -104,25 +104,25 @@ class TxnVerification:
             partitions=partitions,
             transaction_version=BUMPING_VERSION,
         )
-        answers: list[Reply | BrokerError] = []
+        responses: list[Reply | BrokerError] = []
         later: Future[None] | None = None
 
         def take(reply: Reply | BrokerError) -> None:
-            answers.append(reply)
+            responses.append(reply)
             if later is not None and not later.done():
                 later.set_result(None)
 
         try:
             self._coordinators.of(transactional_id).submit(command, take)
         except BrokerError as error:
-            answers.append(error)
-        if answers:
-            return go_on(refusal_in(answers[0]))
+            responses.append(error)
+        if responses:
+            return go_on(refusal_in(responses[0]))
         later = get_running_loop().create_future()
 
         async def wait(until: Future[None]) -> Any:
             await until
-            return go_on(refusal_in(answers[0]))
+            return go_on(refusal_in(responses[0]))
 
         return wait(later)
 

@@ -67,8 +67,8 @@ def _asked(connection: Connection, broker: BrokerInfo) -> BrokerInfo:
     doing = f"cannot ask broker {broker.broker_id} for its versions"
     try:
         with WireCalls(connection) as calls:
-            answer = calls.ask(doing, (broker.host, broker.port), api_versions, API_VERSIONS_VERSION, request)
-            refuse(doing, answer.error_code)
+            response = calls.ask(doing, (broker.host, broker.port), api_versions, API_VERSIONS_VERSION, request)
+            refuse(doing, response.error_code)
     except ClientError as error:
         return replace(broker, why=str(error))
     versions = BrokerVersions(
@@ -77,8 +77,8 @@ def _asked(connection: Connection, broker: BrokerInfo) -> BrokerInfo:
                 each.min_version,
                 each.max_version,
             )
-            for each in answer.api_keys
+            for each in response.api_keys
         },
-        features={each.name: each.max_version_level for each in answer.finalized_features},
+        features={each.name: each.max_version_level for each in response.finalized_features},
     )
     return replace(broker, versions=versions)

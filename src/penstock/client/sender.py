@@ -78,7 +78,7 @@ class Sender:
                     value,
                     key,
                     partition,
-                    on_delivery=self._answered,
+                    on_delivery=self._delivered,
                     timestamp=timestamp_ms,
                     headers=list(headers),
                 )
@@ -104,7 +104,7 @@ class Sender:
         if left:
             raise ClientError(f"{left} of {self._sent} not answered within {DELIVERY_SECONDS_MAX:g} s")
 
-    def _answered(self, error: Any, message: Any) -> None:
+    def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
             self.failures += 1
             if self.first_failure is None:

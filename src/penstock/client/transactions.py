@@ -95,11 +95,11 @@ class Transactions:
         doing = "cannot list transactions"
         found: list[TransactionListing] = []
         for broker, address in calls.cluster().brokers.items():
-            answer = calls.ask(doing, address, list_transactions, LIST_VERSION, request)
-            refuse(doing, answer.error_code)
-            if answer.unknown_state_filters:
+            response = calls.ask(doing, address, list_transactions, LIST_VERSION, request)
+            refuse(doing, response.error_code)
+            if response.unknown_state_filters:
                 raise ClientError(
-                    f"there is no state {', '.join(answer.unknown_state_filters)}",
+                    f"there is no state {', '.join(response.unknown_state_filters)}",
                     hint=f"the states are {', '.join(STATES)}",
                 )
             found += [
@@ -109,7 +109,7 @@ class Transactions:
                     state=each.transaction_state,
                     coordinator=broker,
                 )
-                for each in answer.transaction_states
+                for each in response.transaction_states
             ]
         return tuple(sorted(found, key=lambda each: each.transactional_id))
 
@@ -161,8 +161,8 @@ class Transactions:
                     for name, indexes in topics.items()
                 ]
             )
-            answer = calls.ask(doing, cluster.brokers[broker], describe_producers, PRODUCERS_VERSION, request)
-            found += open_ones(doing, answer)
+            response = calls.ask(doing, cluster.brokers[broker], describe_producers, PRODUCERS_VERSION, request)
+            found += open_ones(doing, response)
         return tuple(sorted(found, key=lambda each: (each.place, each.start_offset)))
 
     def hanging(self, topics: Iterable[str] | None, *, now_ms: int, age_ms_min: int) -> tuple[HangingTransaction, ...]:
@@ -221,16 +221,16 @@ class Transactions:
             if leader not in cluster.brokers:
                 raise ClientError(f"{doing}: it has no leader")
             request = write_txn_markers.Request(markers=[marker])
-            answer = calls.ask(doing, cluster.brokers[leader], write_txn_markers, MARKERS_VERSION, request)
-        for result in answer.markers:
+            response = calls.ask(doing, cluster.brokers[leader], write_txn_markers, MARKERS_VERSION, request)
+        for result in response.markers:
             for each in result.topics:
                 for part in each.partitions:
                     refuse(doing, part.error_code)
 
 
-def open_ones(doing: str, answer: describe_producers.Response) -> list[OpenTransaction]:
+def open_ones(doing: str, response: describe_producers.Response) -> list[OpenTransaction]:
     found: list[OpenTransaction] = []
-    for topic in answer.topics:
+    for topic in response.topics:
         for part in topic.partitions:
             refuse(f"{doing}: {topic.name} partition {part.partition_index}", part.error_code)
             found += [

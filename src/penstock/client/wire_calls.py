@@ -15,7 +15,7 @@ from penstock.client.library import kafka
 from penstock.wire.api import find_coordinator, metadata
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
 
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
+RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 FIND_COORDINATOR_VERSION = 3
 METADATA_VERSION = 9
 COORDINATOR_OF_TRANSACTIONS = 1
@@ -68,14 +68,14 @@ class WireCalls:
         wanted = None if topics is None else [metadata.MetadataRequestTopic(name=name) for name in topics]
         request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
         doing = "cannot look at the cluster"
-        answer = self._of_anyone(doing, metadata, METADATA_VERSION, request)
-        for topic in answer.topics:
+        response = self._of_anyone(doing, metadata, METADATA_VERSION, request)
+        for topic in response.topics:
             refuse(f"cannot look at topic {topic.name}", topic.error_code)
         return ClusterView(
-            brokers={each.node_id: (each.host, each.port) for each in answer.brokers},
+            brokers={each.node_id: (each.host, each.port) for each in response.brokers},
             leaders=tuple(
                 PartitionLeader(topic=topic.name, partition=part.partition_index, leader=part.leader_id)
-                for topic in answer.topics
+                for topic in response.topics
                 for part in sorted(topic.partitions, key=lambda part: part.partition_index)
             ),
         )
@@ -84,9 +84,9 @@ class WireCalls:
         """Which broker keeps this transactional id."""
         request = find_coordinator.Request(key=transactional_id, key_type=COORDINATOR_OF_TRANSACTIONS)
         doing = f"cannot find the coordinator of {transactional_id}"
-        answer = self._of_anyone(doing, find_coordinator, FIND_COORDINATOR_VERSION, request)
-        refuse(doing, answer.error_code)
-        return answer.host, answer.port
+        response = self._of_anyone(doing, find_coordinator, FIND_COORDINATOR_VERSION, request)
+        refuse(doing, response.error_code)
+        return response.host, response.port
 
     def _of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
         """The answer of the first address that gives one."""
@@ -110,16 +110,16 @@ class WireCalls:
             connection = self._sockets[address]
             connection.sendall(struct.pack(">i", len(payload)) + payload)
             (size,) = struct.unpack(">i", _received(connection, 4))
-            if not 4 <= size <= ANSWER_BYTES_MAX:
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
                 raise ClientError(f"{doing}: the broker announced an answer of {size} bytes")
-            answer = _received(connection, size)
+            response = _received(connection, size)
         except (OSError, EOFError) as error:
             self._sockets.pop(address, None)
             why = "it closed the connection" if isinstance(error, EOFError) else str(error)
             raise ClientError(f"{doing}: broker {address[0]}:{address[1]}: {why}") from error
-        correlation_id, body = decode_response_header(answer, response_is_flexible(api.API_KEY, version))
+        correlation_id, body = decode_response_header(response, response_is_flexible(api.API_KEY, version))
         assert correlation_id == self._asked, f"asked {self._asked}, answered {correlation_id}"
-        return api.decode_response(answer, body, version)
+        return api.decode_response(response, body, version)
 
 
 def speaks_plaintext(connection: Connection) -> bool:

@@ -12,7 +12,7 @@ from concurrent.futures import Future as ThreadFuture
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from penstock.coordinator.step import Answer, CancelTimer, Effect, Event, Job, JobDone, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import CancelTimer, Effect, Event, Job, JobDone, Reply, Response, SetTimer, Step, Ticket
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -226,9 +226,9 @@ class CoordinatorContext(ABC, Generic[S]):
             timer.cancel()
         self._timers_set.clear()
         if serving:
-            self._deliver(self._shard.unloaded().answers)
+            self._deliver(self._shard.unloaded().responses)
         for ticket in list(self._waiting):
-            self._deliver((Answer(ticket, NotCoordinator()),))
+            self._deliver((Response(ticket, NotCoordinator()),))
 
     # Writing
 
@@ -281,15 +281,15 @@ class CoordinatorContext(ABC, Generic[S]):
                 self._refuse(steps, error)
                 return
             self._refusing = False
-        answers: list[Answer] = []
+        responses: list[Response] = []
         effects: list[Effect] = []
         for step in steps:
-            answers += step.answers
+            responses += step.responses
             effects += step.effects
             if step.timers or step.jobs:
                 self._start(step)
-        if answers or effects:
-            self._release(answers, effects)
+        if responses or effects:
+            self._release(responses, effects)
 
     def _append(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
         """Append a batch and apply its events; raises where the log does not take it, and then nothing is applied."""
@@ -334,31 +334,31 @@ class CoordinatorContext(ABC, Generic[S]):
                 reason=error.wire_message,
             )
         told = coordinator_error(error)
-        answers: list[Answer] = []
+        responses: list[Response] = []
         for step in steps:
             refused = self._shard.refused(step, told, self._clock.now_ms())
             assert not refused.events, "what follows a refusal is not written"
             self._start(refused)
-            answers += refused.answers
-        self._release(answers)
+            responses += refused.responses
+        self._release(responses)
 
     # Answering
 
-    def _release(self, answers: Sequence[Answer], effects: Sequence[Effect] = ()) -> None:
+    def _release(self, responses: Sequence[Response], effects: Sequence[Effect] = ()) -> None:
         """Answer when everything written so far is committed: now, on a broker that flushes to the page cache."""
         try:
             wait = self._replica.committed(self._end)
         except BrokerError as error:
-            self._fail(answers, error)
+            self._fail(responses, error)
             return
         if wait is None:
-            self._settled(answers, effects)
+            self._settled(responses, effects)
         else:
-            self._release_later(wait, answers, effects)
+            self._release_later(wait, responses, effects)
 
-    def _release_later(self, wait: "Future[None]", answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
+    def _release_later(self, wait: "Future[None]", responses: Sequence[Response], effects: Sequence[Effect]) -> None:
         """Answer when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
-        left = list(answers)
+        left = list(responses)
 
         def came_back(done: "Future[None]") -> None:
             timer.cancel()
@@ -380,24 +380,24 @@ class CoordinatorContext(ABC, Generic[S]):
         timer = self._timers.after_ms(self._write_timeout_ms(), expired)
         wait.add_done_callback(came_back)
 
-    def _settled(self, answers: Sequence[Answer], effects: Sequence[Effect]) -> None:
-        self._deliver(answers)
+    def _settled(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+        self._deliver(responses)
         for effect in effects:
             self.perform(effect)
 
-    def _fail(self, answers: Sequence[Answer], error: BaseException) -> None:
+    def _fail(self, responses: Sequence[Response], error: BaseException) -> None:
         """What was decided may be undone by whoever leads next, so that nobody is told of it."""
         if not isinstance(error, BrokerError):
             raise error
         told = coordinator_error(error)
-        self._deliver([Answer(answer.ticket, told) for answer in answers])
+        self._deliver([Response(response.ticket, told) for response in responses])
 
-    def _deliver(self, answers: Iterable[Answer]) -> None:
+    def _deliver(self, responses: Iterable[Response]) -> None:
         take = self._waiting.pop
-        for answer in answers:
-            sink = take(answer.ticket, None)
+        for response in responses:
+            sink = take(response.ticket, None)
             if sink is not None:
-                sink(answer.reply)
+                sink(response.reply)
 
     # Waking
 

@@ -25,7 +25,7 @@ class Reply(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A reply, or the failure, for one waiting request. The command's own ticket or one that has waited for long."""
 
     ticket: Ticket
@@ -83,7 +83,7 @@ class Step:
     """
 
     events: tuple[Event, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    responses: tuple[Response, ...] = ()
     timers: tuple[SetTimer | CancelTimer, ...] = ()
     jobs: tuple[Job, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -92,7 +92,7 @@ class Step:
         """Both, in order."""
         return Step(
             events=self.events + other.events,
-            answers=self.answers + other.answers,
+            responses=self.responses + other.responses,
             timers=self.timers + other.timers,
             jobs=self.jobs + other.jobs,
             effects=self.effects + other.effects,
@@ -104,4 +104,4 @@ NOTHING = Step()
 
 def failed(ticket: Ticket, error: BrokerError) -> Step:
     """Nothing but the failure of a request."""
-    return Step(answers=(Answer(ticket, error),))
+    return Step(responses=(Response(ticket, error),))

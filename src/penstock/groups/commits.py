@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.coordinator.step import Answer, SetTimer, Step, Ticket
+from penstock.coordinator.step import Response, SetTimer, Step, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import (
     ALL_COMMITTED,
@@ -55,13 +55,13 @@ def commit(
         if check is not None:
             error = check(topic, topic_id, partition)
             if error is not None:
-                return Step(answers=(Answer(ticket, error),))
+                return Step(responses=(Response(ticket, error),))
         events.append(
             OffsetCommitted(group, topic, partition, offset, leader_epoch, metadata, now_ms, expire_ms, topic_id)
         )
     return Step(
         events=tuple(events),
-        answers=(Answer(ticket, CommitReply(failures) if failures else ALL_COMMITTED),),
+        responses=(Response(ticket, CommitReply(failures) if failures else ALL_COMMITTED),),
         timers=() if timer is None else (timer,),
     )
 
@@ -79,19 +79,19 @@ def commit_in_txn(
     try:
         check = check_txn_commit(group, command.commit, known=known)
     except StaleMemberEpoch:
-        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+        return Step(responses=(Response(ticket, IllegalGeneration()),))
     except BrokerError as error:
-        return Step(answers=(Answer(ticket, error),))
+        return Step(responses=(Response(ticket, error),))
     step = commit(command.commit, check, None, metadata_length_max, ticket, now_ms)
-    if isinstance(step.answers[0].reply, StaleMemberEpoch):
+    if isinstance(step.responses[0].reply, StaleMemberEpoch):
         # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
-        return Step(answers=(Answer(ticket, IllegalGeneration()),))
+        return Step(responses=(Response(ticket, IllegalGeneration()),))
     pending = tuple(
         TxnOffsetPending(command.producer_id, command.producer_epoch, event)
         for event in step.events
         if isinstance(event, OffsetCommitted)
     )
-    return Step(events=pending, answers=step.answers)
+    return Step(events=pending, responses=step.responses)
 
 
 def check_txn_commit(
@@ -125,4 +125,4 @@ def delete_offsets(
             failures[index] = GroupSubscribedToTopic
         elif store.has(command.group, topic, partition):
             events[OffsetForgotten(command.group, topic, partition)] = None
-    return Step(events=tuple(events), answers=(Answer(ticket, DeleteOffsetsReply(failures)),))
+    return Step(events=tuple(events), responses=(Response(ticket, DeleteOffsetsReply(failures)),))

@@ -2,27 +2,27 @@
 
 from collections.abc import Hashable
 
-from penstock.coordinator.step import Answer, CancelTimer, Event, Job, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import CancelTimer, Event, Job, Reply, Response, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 
 
 class Draft:
     """What has been decided so far; becomes a `Step` when there is no more to say."""
 
-    __slots__ = ("_answers", "_events", "_jobs", "_timers", "now_ms")
+    __slots__ = ("_events", "_jobs", "_responses", "_timers", "now_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self._events: list[Event] = []
-        self._answers: list[Answer] = []
+        self._responses: list[Response] = []
         self._timers: dict[Hashable, SetTimer | CancelTimer] = {}
         self._jobs: list[Job] = []
 
     def remember(self, event: Event) -> None:
         self._events.append(event)
 
-    def answer(self, ticket: Ticket, reply: Reply | BrokerError) -> None:
-        self._answers.append(Answer(ticket, reply))
+    def respond(self, ticket: Ticket, reply: Reply | BrokerError) -> None:
+        self._responses.append(Response(ticket, reply))
 
     def wake_at(self, key: Hashable, at_ms: int) -> None:
         """Of several words on one timer the last counts."""
@@ -34,7 +34,7 @@ class Draft:
     def add(self, step: Step) -> None:
         """Go on with what somebody else has decided."""
         self._events += step.events
-        self._answers += step.answers
+        self._responses += step.responses
         self._jobs += step.jobs
         for timer in step.timers:
             self._timers[timer.key] = timer
@@ -42,7 +42,7 @@ class Draft:
     def step(self) -> Step:
         return Step(
             events=tuple(self._events),
-            answers=tuple(self._answers),
+            responses=tuple(self._responses),
             timers=tuple(self._timers.values()),
             jobs=tuple(self._jobs),
         )

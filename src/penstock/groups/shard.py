@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import NOTHING, Answer, Event, JobDone, SetTimer, Step, Ticket, failed
+from penstock.coordinator.step import NOTHING, Event, JobDone, Response, SetTimer, Step, Ticket, failed
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.groups.commands import (
@@ -165,9 +165,9 @@ class GroupShard:
         """
         draft = Draft(now_ms)
         draft.add(Step(timers=step.timers, jobs=step.jobs))
-        for answer in step.answers:
-            joining = isinstance(answer.reply, JoinReply)
-            draft.answer(answer.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
+        for response in step.responses:
+            joining = isinstance(response.reply, JoinReply)
+            draft.respond(response.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
         for event in step.events:
             if isinstance(event, ClassicGroupSaved | ClassicGroupForgotten):
                 group = self._groups.get(event.group)
@@ -367,14 +367,16 @@ class GroupShard:
         elif command.group not in self._groups and command.member_id != NO_MEMBER_ID:
             error = UnknownMemberId
         if error is not None:
-            return Step(answers=(Answer(ticket, JoinReply(member_id=command.member_id, error=error)),))
+            return Step(responses=(Response(ticket, JoinReply(member_id=command.member_id, error=error)),))
         group = self._groups.get(command.group)
         draft = Draft(now_ms)
         if isinstance(group, ConsumerGroup):
             if not group.empty:
                 return group.join_classic(command, ticket, now_ms)
             if command.member_id != NO_MEMBER_ID:
-                return Step(answers=(Answer(ticket, JoinReply(member_id=command.member_id, error=UnknownMemberId)),))
+                return Step(
+                    responses=(Response(ticket, JoinReply(member_id=command.member_id, error=UnknownMemberId)),)
+                )
             draft.add(Step(events=group.tombstones()))
         is_new = command.group not in self._groups or isinstance(group, ConsumerGroup)
         if not isinstance(group, ClassicGroup):
@@ -450,7 +452,7 @@ class GroupShard:
                 failures[name] = error
             else:
                 draft.add(Step(events=(*self._offset_store.tombstones_of(name), *tombstones)))
-        draft.answer(ticket, DeleteGroupsReply(failures))
+        draft.respond(ticket, DeleteGroupsReply(failures))
         return draft.step()
 
     def _consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
@@ -490,7 +492,7 @@ class GroupShard:
                 draft.remember(event)
                 becomes.apply(event)
         joined = becomes.heartbeat(command, ticket, now_ms)
-        if any(isinstance(answer.reply, BrokerError) for answer in joined.answers):
+        if any(isinstance(response.reply, BrokerError) for response in joined.responses):
             return joined  # The group stays as it was: nobody joined it.
         if not group.empty:
             group.unloaded(RebalanceInProgress, draft)

@@ -360,7 +360,7 @@ class Connection:
             if outcome is None:
                 return
             if type(outcome) is list:
-                self._answer(outcome)
+                self._respond(outcome)
             elif type(outcome) is PendingFrame:
                 self._await_pending(outcome)
             else:
@@ -369,7 +369,7 @@ class Connection:
         except CloseConnection as reason:
             self.close(str(reason))
 
-    def _answer(self, frame: Frame) -> None:
+    def _respond(self, frame: Frame) -> None:
         if self._slots:
             slot = Slot(None)
             slot.frame = frame
@@ -475,7 +475,7 @@ class Connection:
                     outcome.pending.abandon()
                 return
             if type(outcome) is list:
-                self._answer(outcome)
+                self._respond(outcome)
             elif type(outcome) is PendingFrame:
                 self._await_pending(outcome)
             if self._out and not self._writing:

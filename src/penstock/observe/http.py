@@ -20,7 +20,7 @@ from penstock.observe.metrics import Collector, render
 
 REQUEST_BYTES_MAX = 8_192
 REQUEST_SECONDS_MAX = 5.0
-ANSWER_SECONDS_MAX = 30.0
+RESPONSE_SECONDS_MAX = 30.0
 CONNECTIONS_MAX = 32
 ANY_PORT = 0
 
@@ -36,7 +36,7 @@ STATUS_TEXT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """One HTTP answer before it becomes bytes."""
 
     status: int
@@ -61,11 +61,11 @@ class Refused(Exception):
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
-        self.answer = json_answer(status, {"error": reason})
+        self.response = json_response(status, {"error": reason})
 
 
-def json_answer(status: int, body: object, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    return Answer(status=status, body=json.dumps(body).encode() + b"\n", headers=headers)
+def json_response(status: int, body: object, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    return Response(status=status, body=json.dumps(body).encode() + b"\n", headers=headers)
 
 
 def _listening(server: asyncio.Server) -> asyncio.Server:
@@ -174,28 +174,28 @@ class ObserveServer:
             method, path, headers = await _read_request(reader)
             self._without_request.pop(task, None)
             with_body = method != "HEAD"
-            answer = await self._answer(method, path, headers)
+            response = await self._respond(method, path, headers)
         except Refused as refused:
-            answer = refused.answer
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            writer.write(answer.encoded(with_body=with_body))
+            response = refused.response
+        async with asyncio.timeout(RESPONSE_SECONDS_MAX):
+            writer.write(response.encoded(with_body=with_body))
             await writer.drain()
 
-    async def _answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+    async def _respond(self, method: str, path: str, headers: dict[str, str]) -> Response:
         if path not in ("/metrics", "/healthz", "/readyz"):
-            return json_answer(404, {"error": f"no page {path}", "pages": ["/metrics", "/healthz", "/readyz"]})
+            return json_response(404, {"error": f"no page {path}", "pages": ["/metrics", "/healthz", "/readyz"]})
         if method not in ("GET", "HEAD"):
-            return json_answer(405, {"error": f"{method} is not allowed"}, (("Allow", "GET, HEAD"),))
+            return json_response(405, {"error": f"{method} is not allowed"}, (("Allow", "GET, HEAD"),))
         if path == "/healthz":
-            return json_answer(200, {"status": "alive"})
+            return json_response(200, {"status": "alive"})
         if path == "/readyz":
             waiting_for = list(self._waiting_for())
             if waiting_for:
-                return json_answer(503, {"status": "not ready", "waiting_for": waiting_for})
-            return json_answer(200, {"status": "ready"})
+                return json_response(503, {"status": "not ready", "waiting_for": waiting_for})
+            return json_response(200, {"status": "ready"})
         return await self._metrics(headers)
 
-    async def _metrics(self, headers: dict[str, str]) -> Answer:
+    async def _metrics(self, headers: dict[str, str]) -> Response:
         async with self._rendering:
             parts: list[Iterable[Sample]] = []
             await self._turns.run(self._collector.steps(parts))
@@ -204,7 +204,7 @@ class ObserveServer:
                 render, samples, accept=headers.get("accept", ""), accept_encoding=headers.get("accept-encoding", "")
             )
         encoding = (("Content-Encoding", shown.encoding),) if shown.encoding else ()
-        return Answer(status=200, body=shown.body, content_type=shown.content_type, headers=encoding)
+        return Response(status=200, body=shown.body, content_type=shown.content_type, headers=encoding)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:

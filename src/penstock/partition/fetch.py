@@ -225,14 +225,14 @@ class FetchJob:
             self._delayed.cancel()
             self._end_wait()
 
-    def answer(self, now_ms: int) -> tuple[int, list[Told]]:
+    def response(self, now_ms: int) -> tuple[int, list[Told]]:
         """The session to name and what to tell; `InvalidFetchSessionEpoch` when the answer has been overtaken.
 
         Call it when the answer goes out and not before: it notes what the reader then knows.
         """
         session = self._session
         if session is not None:
-            session.check_answer(self._epoch)
+            session.check_response(self._epoch)
             told: list[Told] = []
             for partition, outcome in self.results:
                 if news(partition, outcome):

@@ -185,7 +185,7 @@ class FetchSession:
             self.active.pop(key, None)
             self.active[key] = partition
 
-    def check_answer(self, request_epoch: int) -> None:
+    def check_response(self, request_epoch: int) -> None:
         """An answer that waited is void when a later request of the session has been taken in the meantime."""
         if self.epoch != epoch_after(request_epoch):
             raise InvalidFetchSessionEpoch()

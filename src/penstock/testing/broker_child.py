@@ -51,7 +51,7 @@ class BrokerChild(ABC):
     def launch(
         self,
         command: Sequence[str],
-        answers: Callable[[], bool],
+        responses: Callable[[], bool],
         *,
         what: str,
         seconds_max: float,
@@ -62,7 +62,7 @@ class BrokerChild(ABC):
         began = time.perf_counter()
         self._child = Child(command, log=self.log, environment=environment)
         try:
-            self._child.wait_until(answers, what=what, seconds_max=seconds_max)
+            self._child.wait_until(responses, what=what, seconds_max=seconds_max)
         except BaseException:
             self.kill()
             raise

@@ -10,24 +10,24 @@ import struct
 
 API_VERSIONS = 18
 METADATA = 3
-ANSWER_BYTES_MAX = 1 << 20
+RESPONSE_BYTES_MAX = 1 << 20
 
 
 def speaks_kafka(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
     """Whether ApiVersions version 0 is answered without an error."""
-    answer = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
-    return answer is not None and len(answer) >= 2 and answer[:2] == b"\0\0"
+    response = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    return response is not None and len(response) >= 2 and response[:2] == b"\0\0"
 
 
 def api_versions(host: str, port: int, timeout_seconds: float = 2.0) -> dict[int, range]:
     """The versions the broker offers of each API, by key; empty when it does not answer."""
-    answer = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
-    if answer is None or len(answer) < 6 or answer[:2] != b"\0\0":
+    response = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    if response is None or len(response) < 6 or response[:2] != b"\0\0":
         return {}
-    (count,) = struct.unpack_from(">i", answer, 2)
-    if not 0 <= count <= (len(answer) - 6) // 6:
+    (count,) = struct.unpack_from(">i", response, 2)
+    if not 0 <= count <= (len(response) - 6) // 6:
         return {}
-    offers = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * count])
+    offers = struct.iter_unpack(">hhh", response[6 : 6 + 6 * count])
     return {key: range(lowest, highest + 1) for key, lowest, highest in offers}
 
 
@@ -37,8 +37,8 @@ def has_brokers(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
     Apache Kafka answers ApiVersions before its own controller lets the broker in; topics can be made only after that.
     """
     no_topics = struct.pack(">i", 0)
-    answer = _ask(host, port, METADATA, 1, no_topics, timeout_seconds)
-    return answer is not None and len(answer) >= 4 and struct.unpack_from(">i", answer)[0] > 0
+    response = _ask(host, port, METADATA, 1, no_topics, timeout_seconds)
+    return response is not None and len(response) >= 4 and struct.unpack_from(">i", response)[0] > 0
 
 
 def _ask(host: str, port: int, api: int, version: int, body: bytes, timeout_seconds: float) -> bytes | None:
@@ -49,12 +49,12 @@ def _ask(host: str, port: int, api: int, version: int, body: bytes, timeout_seco
             connection.settimeout(timeout_seconds)
             connection.sendall(struct.pack(">i", len(request)) + request)
             (size,) = struct.unpack(">i", _read(connection, 4))
-            if not 4 <= size <= ANSWER_BYTES_MAX:
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
                 return None
-            answer = _read(connection, size)
+            response = _read(connection, size)
     except (OSError, EOFError):
         return None
-    return answer[4:] if struct.unpack_from(">i", answer)[0] == 1 else None
+    return response[4:] if struct.unpack_from(">i", response)[0] == 1 else None
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

@@ -87,7 +87,7 @@ def free_port(host: str = LOOPBACK) -> int:
     return free_ports(1, host)[0]
 
 
-def port_answers(port: int, host: str = LOOPBACK, timeout_seconds: float = 0.5) -> bool:
+def port_responds(port: int, host: str = LOOPBACK, timeout_seconds: float = 0.5) -> bool:
     """Whether something accepts a connection there."""
     try:
         socket.create_connection((host, port), timeout=timeout_seconds).close()

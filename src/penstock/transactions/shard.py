@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import NOTHING, Answer, Effect, Event, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import NOTHING, Effect, Event, Reply, Response, SetTimer, Step, Ticket
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -87,7 +87,7 @@ class TxnShard:
                     return self._add(command, ticket, now_ms)
                 case VerifyPartitions():
                     missing = self.missing(command)
-                    return answered(ticket, PartitionsVerified(missing=missing))
+                    return respond(ticket, PartitionsVerified(missing=missing))
                 case EndTransaction():
                     return self._end(command, ticket, now_ms)
                 case MarkersWritten():
@@ -95,7 +95,7 @@ class TxnShard:
                 case InitProducer():
                     return self._init(command, ticket, now_ms)
         except BrokerError as error:
-            return answered(ticket, error)
+            return respond(ticket, error)
         assert_never(command)
 
     def wake(self, key: Hashable, now_ms: int) -> Step:
@@ -144,8 +144,8 @@ class TxnShard:
             retry = self._completion_retry(event)
             if retry is not None:
                 timers[retry] = SetTimer(retry, now_ms + COMPLETION_RETRY_MS)
-        answers = tuple(Answer(answer.ticket, error) for answer in step.answers)
-        return Step(answers=answers, timers=tuple(timers.values()))
+        responses = tuple(Response(response.ticket, error) for response in step.responses)
+        return Step(responses=responses, timers=tuple(timers.values()))
 
     def unloaded(self) -> Step:
         """This broker coordinates these ids no longer. Nobody waits here for an answer, so there is none to give."""
@@ -230,21 +230,21 @@ class TxnShard:
         if old is not None and old.state is TxnState.ONGOING:
             # The client comes again when the transaction is complete, and gets its epoch then.
             return self._prepare(
-                old, BUMPING_VERSION, now_ms, commit=False, answers=(Answer(ticket, ConcurrentTransactions()),)
+                old, BUMPING_VERSION, now_ms, commit=False, responses=(Response(ticket, ConcurrentTransactions()),)
             )
         new = initialized(command, old, self._producer_id, now_ms)
         reply = ProducerInitialized(producer_id=new.producer_id, epoch=new.epoch)
-        return Step(events=(TransactionSaved(new),), answers=(Answer(ticket, reply),))
+        return Step(events=(TransactionSaved(new),), responses=(Response(ticket, reply),))
 
     def _add(self, command: AddPartitions, ticket: Ticket, now_ms: int) -> Step:
         old = self._of_producer(command.transactional_id, command.producer_id, command.epoch)
         if old.state.prepared:
             raise ConcurrentTransactions()
         if old.state is TxnState.ONGOING and old.partitions.issuperset(command.partitions):
-            return answered(ticket, PartitionsAdded())
+            return respond(ticket, PartitionsAdded())
         new = widened(old, command.partitions, command.transaction_version, now_ms)
         timers = () if self._late_check_set else (self._late_check(now_ms),)
-        return Step(events=(TransactionSaved(new),), answers=(Answer(ticket, PartitionsAdded()),), timers=timers)
+        return Step(events=(TransactionSaved(new),), responses=(Response(ticket, PartitionsAdded()),), timers=timers)
 
     def _end(self, command: EndTransaction, ticket: Ticket, now_ms: int) -> Step:
         if not command.transactional_id:
@@ -254,7 +254,7 @@ class TxnShard:
             raise InvalidProducerIdMapping()
         match judge_end(old, command):
             case Ending.ENDED_BEFORE:
-                return answered(ticket, TransactionEnded(producer_id=old.producer_id, epoch=old.epoch))
+                return respond(ticket, TransactionEnded(producer_id=old.producer_id, epoch=old.epoch))
             case Ending.ENDS:
                 return self._prepare(old, command.transaction_version, now_ms, commit=command.commit, ticket=ticket)
 
@@ -266,7 +266,7 @@ class TxnShard:
         *,
         commit: bool,
         ticket: Ticket | None = None,
-        answers: tuple[Answer, ...] = (),
+        responses: tuple[Response, ...] = (),
     ) -> Step:
         """Decide how a transaction ends; `ticket` is told the producer's next id and epoch. Nothing undoes this.
 
@@ -278,17 +278,17 @@ class TxnShard:
         new = prepared(old, version, now_ms, commit=commit, next_producer_id=next_producer_id)
         after = completed(new, now_ms)
         if ticket is not None:
-            answers = (Answer(ticket, TransactionEnded(producer_id=after.producer_id, epoch=after.epoch)),)
+            responses = (Response(ticket, TransactionEnded(producer_id=after.producer_id, epoch=after.epoch)),)
         if new.partitions:
-            return Step(events=(TransactionSaved(new),), answers=answers, effects=(self._markers(new),))
-        return Step(events=(TransactionSaved(new), TransactionSaved(after)), answers=answers)
+            return Step(events=(TransactionSaved(new),), responses=responses, effects=(self._markers(new),))
+        return Step(events=(TransactionSaved(new), TransactionSaved(after)), responses=responses)
 
     def _complete(self, command: MarkersWritten, ticket: Ticket, now_ms: int) -> Step:
         found = self._awaiting(command.transactional_id, command.producer_id, command.epoch)
-        answer = Answer(ticket, MarkersNoted())
+        response = Response(ticket, MarkersNoted())
         if found is None:
-            return Step(answers=(answer,))
-        return Step(events=(TransactionSaved(completed(found, now_ms)),), answers=(answer,))
+            return Step(responses=(response,))
+        return Step(events=(TransactionSaved(completed(found, now_ms)),), responses=(response,))
 
     # By itself
 
@@ -383,5 +383,5 @@ def late(transaction: Transaction, now_ms: int) -> bool:
     return transaction.timeout_ms != TIMEOUT_MS_NEVER and transaction.started_ms + transaction.timeout_ms < now_ms
 
 
-def answered(ticket: Ticket, reply: Reply | BrokerError) -> Step:
-    return Step(answers=(Answer(ticket, reply),))
+def respond(ticket: Ticket, reply: Reply | BrokerError) -> Step:
+    return Step(responses=(Response(ticket, reply),))

@@ -23,7 +23,7 @@ CommittedPartition = tuple[int, int, int, str]
 """Index, offset, leader epoch (-1 where it is not known), metadata."""
 CommittedTopic = tuple[str, bytes | None, list[CommittedPartition]]
 """A topic's name (empty from version 10), its id (None before), and its partitions."""
-AnsweredTopic = tuple[str, bytes | None, list[tuple[int, int]]]
+TopicResponse = tuple[str, bytes | None, list[tuple[int, int]]]
 """The same with each partition's index and error code."""
 
 
@@ -94,7 +94,7 @@ def _read_request(reader: Reader, version: int) -> CommitRequest:
     return CommitRequest(group, generation, member_id, retention_ms, instance_id, topics)
 
 
-def encode_commit_response(topics: list[AnsweredTopic], version: int, throttle_ms: int) -> bytes:
+def encode_commit_response(topics: list[TopicResponse], version: int, throttle_ms: int) -> bytes:
     """The answer's body."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"OffsetCommit has no version {version}"
     flexible = version >= FLEXIBLE_FROM

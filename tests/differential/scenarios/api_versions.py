@@ -18,7 +18,7 @@ def ranges_of_every_api(run: Run) -> None:
 def error_of(run: Run, body: Body, version: int | None = None) -> None:
     """Record the error alone: the ranges are compared once."""
     run.ask("answer", body, version=version)
-    run.answers["answer"] = {"error_code": run.answers["answer"]["error_code"]}
+    run.responses["answer"] = {"error_code": run.responses["answer"]["error_code"]}
 
 
 def software_name_with_a_space(run: Run) -> None:

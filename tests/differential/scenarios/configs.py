@@ -94,9 +94,9 @@ def broker_some_keys(run: Run) -> None:
 
 def broker_flags_of_every_key(run: Run) -> None:
     """Whether each setting can change while the broker runs, is secret, and of which type it is."""
-    answer = run.do("describe_configs", run.version, describe(of(BROKER, str(run.target.broker_id))))
+    response = run.do("describe_configs", run.version, describe(of(BROKER, str(run.target.broker_id))))
     flags = ("name", "read_only", "is_sensitive", "config_type")
-    found = [{flag: config[flag] for flag in flags} for config in answer["results"][0]["configs"]]
+    found = [{flag: config[flag] for flag in flags} for config in response["results"][0]["configs"]]
     run.record("flags", {"configs": sorted(found, key=lambda config: str(config["name"]))})
 
 

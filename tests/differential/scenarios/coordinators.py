@@ -20,8 +20,8 @@ def found(run: Run, label: str, body: Body) -> None:
     """Kafka makes its internal topics on the first question, so ask until it has an answer."""
 
     def is_there() -> bool:
-        answer = run.do("find_coordinator", run.version, body)
-        codes = [answer.get("error_code", "none"), *(item["error_code"] for item in answer.get("coordinators", []))]
+        response = run.do("find_coordinator", run.version, body)
+        codes = [response.get("error_code", "none"), *(item["error_code"] for item in response.get("coordinators", []))]
         return "coordinator_not_available" not in codes
 
     run.until("a coordinator", is_there)

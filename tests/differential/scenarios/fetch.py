@@ -39,8 +39,8 @@ def out_of_range(run: Run) -> None:
 def below_the_log_start(run: Run) -> None:
     topic = numbered(run)
     deleted = {"topics": [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": 4}]}], "timeout": 10_000}
-    answer = run.do("delete_records", 1, deleted)
-    assert answer["topics"][0]["partitions"][0]["error_code"] == "none", answer
+    response = run.do("delete_records", 1, deleted)
+    assert response["topics"][0]["partitions"][0]["error_code"] == "none", response
     run.ask("below", fetch_body(fetch_topic(topic, fetch_partition(3))))
     run.ask("at", fetch_body(fetch_topic(topic, fetch_partition(4))))
 

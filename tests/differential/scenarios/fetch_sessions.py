@@ -10,8 +10,8 @@ from differential.script import Run, Topic, scenarios
 
 
 def opened(run: Run, topic: Topic, *partitions: dict[str, Any]) -> int:
-    answer = run.ask("create", fetch_body(fetch_topic(topic, *partitions), session_epoch=0))
-    session: int = answer["session_id"]
+    response = run.ask("create", fetch_body(fetch_topic(topic, *partitions), session_epoch=0))
+    session: int = response["session_id"]
     return session
 
 

@@ -37,11 +37,11 @@ def beat_until_assigned(run: Run, name: str, member_id: str, epoch: int, count: 
 
     def has_all() -> bool:
         nonlocal epoch, mine
-        answer = run.do(*CONSUMER_BEAT, consumer_body(name, member_id, epoch, topic_partitions=owned(topic, *mine)))
-        assert answer["error_code"] == "none", answer
-        epoch = answer["member_epoch"]
-        if answer["assignment"] is not None:
-            mine = [index for part in answer["assignment"]["topic_partitions"] for index in part["partitions"]]
+        response = run.do(*CONSUMER_BEAT, consumer_body(name, member_id, epoch, topic_partitions=owned(topic, *mine)))
+        assert response["error_code"] == "none", response
+        epoch = response["member_epoch"]
+        if response["assignment"] is not None:
+            mine = [index for part in response["assignment"]["topic_partitions"] for index in part["partitions"]]
         return len(mine) == count
 
     run.until(f"{count} partitions of {member_id}", has_all)
@@ -188,8 +188,8 @@ def topic_is_deleted(run: Run) -> None:
     run.await_gone(topic.name)
 
     def is_told() -> Any:
-        answer = run.do(*CONSUMER_BEAT, consumer_body(name, "m1", epoch))
-        return answer["assignment"]
+        response = run.do(*CONSUMER_BEAT, consumer_body(name, "m1", epoch))
+        return response["assignment"]
 
     run.until("an assignment without the topic", is_told)
     described(run, "described", name)
@@ -286,8 +286,8 @@ def classic_groups_that_cannot_be_upgraded(run: Run) -> None:
     run.ask("with metadata nobody can read", consumer_join(unreadable, "m1", topic.name))
     alone(run, unsynced, synced=False, protocols=protocols("range", metadata=subscription(topic.name)))
     # Who gets the one partition goes by the order of random ids.
-    answer = run.do("consumer_group_heartbeat", run.version, consumer_join(unsynced, "m1", topic.name))
-    run.record("before it synced", {field: answer[field] for field in ("error_code", "member_epoch")})
+    response = run.do("consumer_group_heartbeat", run.version, consumer_join(unsynced, "m1", topic.name))
+    run.record("before it synced", {field: response[field] for field in ("error_code", "member_epoch")})
 
 
 def empty_classic_group_becomes_new(run: Run) -> None:
@@ -318,11 +318,11 @@ def classic_member_of_a_new_group(run: Run) -> None:
     other = body | {"protocol_type": "connect", "protocols": protocols("range")}
     member.peer.ask("another type", other, api="join_group", version=9)
     send_join(member, protocols=protocols("range", metadata=subscription(topic.name)))
-    answer = member.peer.receive()
-    run.tokens.member_id(answer["member_id"])
-    shown = {key: answer[key] for key in ("error_code", "generation_id", "protocol_name", "protocol_type", "members")}
-    run.record("joins", shown | {"leads": answer["leader"] == answer["member_id"]})
-    member.took(answer)
+    response = member.peer.receive()
+    run.tokens.member_id(response["member_id"])
+    shown = {key: response[key] for key in ("error_code", "generation_id", "protocol_name", "protocol_type", "members")}
+    run.record("joins", shown | {"leads": response["leader"] == response["member_id"]})
+    member.took(response)
     described(run, "described", name)
     run.ask("first is told", consumer_body(name, "m1", epoch))
     member.peer.ask("classic member beats", member.who(), api="heartbeat", version=4)

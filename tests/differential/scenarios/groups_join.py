@@ -169,8 +169,8 @@ def member_that_does_not_rejoin(run: Run) -> None:
     short = {"session_timeout": 500, "rebalance_timeout": 500}
     silent, newcomer = alone(run, name, **short), new_member(run, name)
     send_join(newcomer, run.version, **short)
-    answer = newcomer.took(newcomer.peer.take("newcomer"))
-    assert answer["leader"] == newcomer.member_id, answer
+    response = newcomer.took(newcomer.peer.take("newcomer"))
+    assert response["leader"] == newcomer.member_id, response
     silent.peer.ask("silent one beats", beat_body(silent), api="heartbeat", version=4)
 
 
@@ -225,8 +225,8 @@ def large_metadata(run: Run) -> None:
     member = new_member(run, name)
     run.tokens.member_id(first["member_id"])
     member.peer.send("join_group", run.version, body)
-    answer = member.took(member.peer.receive())
-    run.record("answer", {"error_code": answer["error_code"], "members": len(answer["members"])})
+    response = member.took(member.peer.receive())
+    run.record("answer", {"error_code": response["error_code"], "members": len(response["members"])})
     member.peer.ask("sync", sync_body(member, {member.member_id: b"x"}), api="sync_group", version=5)
 
 

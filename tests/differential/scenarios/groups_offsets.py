@@ -192,8 +192,8 @@ def fetch_of_a_deleted_topic(run: Run) -> None:
     run.await_gone(topic.name)
 
     def is_forgotten() -> bool:
-        answer = run.do("offset_fetch", 7, offsets_body(name, everything=True))
-        return [found["name"] for found in answer["topics"]] == [other.name]
+        response = run.do("offset_fetch", 7, offsets_body(name, everything=True))
+        return [found["name"] for found in response["topics"]] == [other.name]
 
     run.until("offsets forgotten", is_forgotten)
     run.ask("by name", offsets_body(name, (topic, [0])))

@@ -175,8 +175,8 @@ def leaves_and_the_rest_rebalance(run: Run) -> None:
     leader, follower = together(run, name, 2)
     run.ask("leader", leave_body(name, (leader.member_id, None)))
     follower.peer.ask("follower beats", beat_body(follower), **BEATS)
-    answer = follower.peer.ask("follower joins", join_body(name, follower.member_id), api="join_group", version=9)
-    assert answer["leader"] == follower.member_id
+    response = follower.peer.ask("follower joins", join_body(name, follower.member_id), api="join_group", version=9)
+    assert response["leader"] == follower.member_id
 
 
 def leaves_while_it_waits(run: Run) -> None:

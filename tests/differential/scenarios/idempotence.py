@@ -18,8 +18,8 @@ def producer(run: Run) -> int:
 
     def given() -> dict[str, Any] | None:
         fields = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
-        answer = run.do("init_producer_id", 4, fields)
-        return answer if answer["error_code"] == "none" else None
+        response = run.do("init_producer_id", 4, fields)
+        return response if response["error_code"] == "none" else None
 
     found: int = run.until("a producer id", given)["producer_id"]
     run.tokens.producer_id(found)

@@ -59,8 +59,8 @@ def by_time_in_a_compressed_batch(run: Run) -> None:
 
 def after_deletion(run: Run) -> None:
     topic = timed(run)
-    answer = run.do("delete_records", 1, delete_body(topic, (0, 2)))
-    assert answer["topics"][0]["partitions"][0]["error_code"] == "none", answer
+    response = run.do("delete_records", 1, delete_body(topic, (0, 2)))
+    assert response["topics"][0]["partitions"][0]["error_code"] == "none", response
     for label, timestamp in (*SPECIALS, ("by time", T0)):
         run.ask(label, list_offsets_body(topic, (0, timestamp)))
 

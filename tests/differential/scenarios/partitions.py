@@ -182,8 +182,8 @@ def log_directories(run: Run) -> None:
 
 def log_directories_of_all(run: Run) -> None:
     run.topic(partitions=2)
-    answer = run.ask("all", {"topics": None}, own_only=True)
-    run.record("directories", {"count": len(answer["results"])})
+    response = run.ask("all", {"topics": None}, own_only=True)
+    run.record("directories", {"count": len(response["results"])})
 
 
 def replicas_moved_between_directories(run: Run) -> None:

@@ -351,7 +351,7 @@ def topic_with_its_own_codec(run: Run) -> None:
     run.ask("lz4", produce_body(topic, Batch(records=THREE, codec=LZ4).to_bytes()))
     run.ask("gzip", produce_body(topic, Batch(records=THREE, codec=GZIP).to_bytes()))
     look(run, topic)
-    for found in run.answers["log"]["responses"][0]["partitions"][0]["records"]:
+    for found in run.responses["log"]["responses"][0]["partitions"][0]["records"]:
         found |= {"length": "<of the codec>", "crc": "<of the codec>"}
 
 

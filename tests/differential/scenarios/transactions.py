@@ -187,10 +187,10 @@ def add_for_many(run: Run) -> None:
 
 
 def end(run: Run, label: str, who: Transactor, *, commit: bool = True, **fields: Any) -> dict[str, Any]:
-    answer = run.ask(label, who.who(committed=commit) | fields)
-    if answer.get("error_code") == "none":
+    response = run.ask(label, who.who(committed=commit) | fields)
+    if response.get("error_code") == "none":
         who.settle()
-    return answer
+    return response
 
 
 def end_a_transaction(run: Run) -> None:
@@ -246,8 +246,8 @@ def end_by_others(run: Run) -> None:
 
 def end_with_offsets_alone(run: Run) -> None:
     who = transactor(run)
-    answer = run.do("add_offsets_to_txn", 4, who.who(group_id=run.name("g")))
-    assert answer["error_code"] == "none", answer
+    response = run.do("add_offsets_to_txn", 4, who.who(group_id=run.name("g")))
+    assert response["error_code"] == "none", response
     end(run, "answer", who)
 
 

@@ -35,8 +35,8 @@ def offsets(run: Run, label: str, name: str, topic: Topic, *, stable: bool = Fal
 
 
 def added(run: Run, who: Transactor, name: str) -> None:
-    answer = run.do(*ADD_OFFSETS, who.who(group_id=name))
-    assert answer["error_code"] == "none", answer
+    response = run.do(*ADD_OFFSETS, who.who(group_id=name))
+    assert response["error_code"] == "none", response
 
 
 # AddOffsetsToTxn
@@ -87,9 +87,9 @@ def commit_without_adding(run: Run) -> None:
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
     run.ask("answer", body_of(who, name, commit_topic(topic, (0, 7))))
     offsets(run, "while open", name, topic)
-    answer = run.do("end_txn", 4, who.who(committed=True))
-    run.record("ended", {"error_code": answer["error_code"]})
-    if answer["error_code"] == "none":
+    response = run.do("end_txn", 4, who.who(committed=True))
+    run.record("ended", {"error_code": response["error_code"]})
+    if response["error_code"] == "none":
         who.settle()
     offsets(run, "after the end", name, topic)
 

@@ -92,14 +92,14 @@ class World:
         context = RequestContext(self.connection, key, version, 1, "test", NOW_MS)
         decode, encode = api.decode or codec.decode_request, api.encode or codec.encode_response
         decoded = decode(memoryview(codec.encode_request(request, version)), 0, version)
-        answer: Any = api.handle(context, decoded)
-        if iscoroutine(answer):
-            answer = await answer
-        if isinstance(answer, Pending):
+        response: Any = api.handle(context, decoded)
+        if iscoroutine(response):
+            response = await response
+        if isinstance(response, Pending):
             there = asyncio.get_running_loop().create_future()
-            answer.deliver_to(there.set_result)
-            answer = await there
-        body = encode(answer, version)
+            response.deliver_to(there.set_result)
+            response = await there
+        body = encode(response, version)
         assert isinstance(body, bytes)
         return codec.decode_response(memoryview(body), 0, version)
 

@@ -19,7 +19,7 @@ from penstock.api.admin_log import (
     replicas_moved,
     shown_value,
 )
-from penstock.api.group_offsets import CommitAnswer
+from penstock.api.group_offsets import CommitResponse
 from penstock.api.registry import Api
 from penstock.config.broker import BROKER_KEYS
 from penstock.model.clock import SystemClock
@@ -79,9 +79,9 @@ def test_groups_and_offsets_that_were_deleted_are_logged_and_those_refused_are_n
 
 def test_offsets_set_from_outside_are_logged_with_their_places() -> None:
     request = CommitRequest("g", -1, "", -1, None, [("t", None, [(0, 5, -1, ""), (1, 6, -1, "")])])
-    answer = CommitAnswer([("t", None, [(0, 0), (1, REFUSED)])])
+    response = CommitResponse([("t", None, [(0, 0), (1, REFUSED)])])
 
-    assert lines(offsets_set, request, answer) == [("group_offsets_set", {"group": "g", "offsets": ["t-0:5"]})]
+    assert lines(offsets_set, request, response) == [("group_offsets_set", {"group": "g", "offsets": ["t-0:5"]})]
 
 
 def test_members_that_an_operator_removed_are_logged_and_those_that_left_are_not() -> None:

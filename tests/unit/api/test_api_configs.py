@@ -123,8 +123,8 @@ def test_a_topics_setting_is_in_force_when_the_answer_comes(tmp_path: Path) -> N
         await topic(world)
         for version in range(2):
             wanted = str(1000 + version)
-            answer = await world.ask(INCREMENTAL, step(TOPIC, "t", ("max.message.bytes", Step.SET, wanted)), version)
-            assert [(r.error_code, r.error_message) for r in answer.responses] == [(0, None)]
+            response = await world.ask(INCREMENTAL, step(TOPIC, "t", ("max.message.bytes", Step.SET, wanted)), version)
+            assert [(r.error_code, r.error_message) for r in response.responses] == [(0, None)]
             assert world.replicas.get("t", 0).config.max_message_bytes == int(wanted)
         await world.ask(INCREMENTAL, step(TOPIC, "t", ("max.message.bytes", Step.DELETE, None)))
         assert world.replicas.get("t", 0).config.max_message_bytes == 1048588
@@ -170,8 +170,8 @@ def test_replacing_all_settings_drops_the_rest(tmp_path: Path, version: int) -> 
         await topic(world, retention_ms="5", segment_ms="6")
         configs = [alter_configs.AlterableConfig(name="segment.ms", value="7")]
         resource = alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
-        answer = await world.ask(ALTER_CONFIGS, alter_configs.Request(resources=[resource]), version)
-        assert [(r.error_code, r.error_message) for r in answer.responses] == [(0, None)]
+        response = await world.ask(ALTER_CONFIGS, alter_configs.Request(resources=[resource]), version)
+        assert [(r.error_code, r.error_message) for r in response.responses] == [(0, None)]
         assert dict(world.catalog.image.topics["t"].configs) == {"segment.ms": "7"}
 
     in_world(tmp_path, act)
@@ -228,9 +228,9 @@ def test_resources_are_listed_by_kind(tmp_path: Path) -> None:
         await world.ask(INCREMENTAL, step(GROUP, "g", ("share.isolation.level", Step.SET, "read_committed")))
 
         async def listed(*kinds: int) -> set[tuple[int, str]]:
-            answer = await world.ask(LIST_RESOURCES, list_config_resources.Request(resource_types=list(kinds)))
-            assert answer.error_code == 0
-            return {(resource.resource_type, resource.resource_name) for resource in answer.config_resources}
+            response = await world.ask(LIST_RESOURCES, list_config_resources.Request(resource_types=list(kinds)))
+            assert response.error_code == 0
+            return {(resource.resource_type, resource.resource_name) for resource in response.config_resources}
 
         assert await listed(TOPIC) == {(TOPIC, "t")}
         assert await listed(GROUP) == {(GROUP, "g")}
@@ -274,8 +274,8 @@ def test_quotas_are_kept_told_and_heard_of(tmp_path: Path, version: int) -> None
     async def act(world: World) -> None:
         heard: list[ImageDelta] = []
         world.catalog.listen(heard.append)
-        answer = await world.ask(ALTER_QUOTAS, quota(CLIENT_A, ("producer_byte_rate", 1000.0)), version)
-        assert [(entry.error_code, entry.error_message) for entry in answer.entries] == [(0, None)]
+        response = await world.ask(ALTER_QUOTAS, quota(CLIENT_A, ("producer_byte_rate", 1000.0)), version)
+        assert [(entry.error_code, entry.error_message) for entry in response.entries] == [(0, None)]
         assert heard[-1].quotas == ((CLIENT_A, {"producer_byte_rate": 1000.0}),)
         told = await world.ask(DESCRIBE_QUOTAS, filtered(), version)
         (entry,) = told.entries
@@ -306,8 +306,8 @@ def test_quotas_are_found_by_a_filter(
     async def act(world: World) -> None:
         for entity in (CLIENT_A, CLIENT_DEFAULT, USER_AND_CLIENT):
             await world.ask(ALTER_QUOTAS, quota(entity, ("consumer_byte_rate", 5.0)))
-        answer = await world.ask(DESCRIBE_QUOTAS, wanted)
-        found = {tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in answer.entries}
+        response = await world.ask(DESCRIBE_QUOTAS, wanted)
+        found = {tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in response.entries}
         assert found == expected
 
     in_world(tmp_path, act)
@@ -324,9 +324,9 @@ def test_quotas_are_found_by_a_filter(
 )
 def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path, wanted: Any, error: Any, words: str) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(DESCRIBE_QUOTAS, wanted)
-        assert (answer.error_code, answer.entries) == (error.code, None)
-        assert words in answer.error_message
+        response = await world.ask(DESCRIBE_QUOTAS, wanted)
+        assert (response.error_code, response.entries) == (error.code, None)
+        assert words in response.error_message
 
     in_world(tmp_path, act)
 
@@ -341,9 +341,9 @@ def test_several_changes_of_one_entity_are_made_in_their_order(tmp_path: Path, *
         last = quota(CLIENT_A, ("producer_byte_rate", 4.0))
         request = alter_client_quotas.Request(entries=[*removed.entries, *first.entries, *last.entries])
 
-        answer = await world.ask(ALTER_QUOTAS, request)
+        response = await world.ask(ALTER_QUOTAS, request)
 
-        assert [entry.error_code for entry in answer.entries] == [0, 0, 0]
+        assert [entry.error_code for entry in response.entries] == [0, 0, 0]
         assert world.catalog.image.quotas[CLIENT_A] == {"producer_byte_rate": 4.0, "consumer_byte_rate": 3.0}
 
     in_world(tmp_path, act)
@@ -357,10 +357,10 @@ def test_a_name_that_is_no_broker_id_is_refused_in_words(tmp_path: Path, kind: i
         changed = await world.ask(INCREMENTAL, step(kind, name, change))
         described = await world.ask(DESCRIBE_CONFIGS, describe(kind, name))
 
-        assert [(answer.error_code, answer.error_message) for answer in changed.responses] == [
+        assert [(response.error_code, response.error_message) for response in changed.responses] == [
             (InvalidRequest.code, f"Node id must be an integer, but it is: {name}")
         ]
-        assert [(answer.error_code, answer.error_message) for answer in described.results] == [
+        assert [(response.error_code, response.error_message) for response in described.results] == [
             (InvalidRequest.code, f"Broker id must be an integer, but it is: {name}")
         ]
 

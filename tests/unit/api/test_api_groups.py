@@ -77,31 +77,35 @@ def fetch_request(version: int) -> Any:
     return offset_fetch.Request(groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[wanted])])
 
 
-def fetch_error(answer: Any) -> int:
+def fetch_error(response: Any) -> int:
     """Where the versions say that a whole group has no answer."""
-    if answer.groups:
-        return int(answer.groups[0].error_code)
-    if answer.error_code or not answer.topics:
-        return int(answer.error_code)
-    codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
+    if response.groups:
+        return int(response.groups[0].error_code)
+    if response.error_code or not response.topics:
+        return int(response.error_code)
+    codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
     assert len(codes) == 1
     return int(codes.pop())
 
 
 Case = tuple[int, Callable[[int], Any], Callable[[Any], int]]
 CASES: dict[str, Case] = {
-    "OffsetCommit": (COMMIT, lambda _: commit_request(), lambda answer: answer.topics[0].partitions[0].error_code),
+    "OffsetCommit": (COMMIT, lambda _: commit_request(), lambda response: response.topics[0].partitions[0].error_code),
     "OffsetFetch": (FETCH, fetch_request, fetch_error),
-    "OffsetDelete": (DELETE_OFFSETS, lambda _: offset_delete.Request(group_id=GROUP), lambda answer: answer.error_code),
+    "OffsetDelete": (
+        DELETE_OFFSETS,
+        lambda _: offset_delete.Request(group_id=GROUP),
+        lambda response: response.error_code,
+    ),
     "JoinGroup": (
         JOIN,
         lambda _: join_group.Request(group_id=GROUP, session_timeout_ms=10_000, protocol_type="consumer"),
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     ),
     "SyncGroup": (
         SYNC,
         lambda _: sync_group.Request(group_id=GROUP, protocol_type="consumer", protocol_name="range"),
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     ),
     "LeaveGroup": (
         LEAVE,
@@ -110,14 +114,14 @@ CASES: dict[str, Case] = {
             if version < 3
             else leave_group.Request(group_id=GROUP, members=[leave_group.MemberIdentity(member_id="m")])
         ),
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     ),
     "DescribeGroups": (DESCRIBE, lambda _: describe_groups.Request(groups=[GROUP]), lambda a: a.groups[0].error_code),
     "DeleteGroups": (DELETE, lambda _: delete_groups.Request(groups_names=[GROUP]), lambda a: a.results[0].error_code),
     "ConsumerGroupDescribe": (
         CONSUMER_DESCRIBE,
         lambda _: consumer_group_describe.Request(group_ids=[GROUP]),
-        lambda answer: answer.groups[0].error_code,
+        lambda response: response.groups[0].error_code,
     ),
     "ConsumerGroupHeartbeat": (
         CONSUMER_BEAT,
@@ -128,7 +132,7 @@ CASES: dict[str, Case] = {
             subscribed_topic_names=["orders"],
             topic_partitions=[],
         ),
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     ),
 }
 
@@ -167,8 +171,8 @@ def test_while_a_coordinator_loads_it_says_so_and_heartbeats_are_let_through(tmp
     async def fill(world: World) -> None:
         await make_orders(world)
         await find(world)
-        answer = await world.ask(COMMIT, commit_request(), 9)
-        assert answer.topics[0].partitions[0].error_code == 0
+        response = await world.ask(COMMIT, commit_request(), 9)
+        assert response.topics[0].partitions[0].error_code == 0
 
     async def act(world: World) -> None:
         world.loading.cancel()
@@ -190,8 +194,8 @@ def test_a_setting_that_is_changed_reaches_groups_that_are_here_already(tmp_path
     async def act(world: World) -> None:
         await make_orders(world)
         await find(world)
-        answer = await world.ask(COMMIT, commit_request(), 9)
-        assert answer.topics[0].partitions[0].error_code == 0
+        response = await world.ask(COMMIT, commit_request(), 9)
+        assert response.topics[0].partitions[0].error_code == 0
 
         interval = incremental_alter_configs.AlterableConfig(name="group.consumer.assignment.interval.ms", value="77")
         everywhere = incremental_alter_configs.AlterConfigsResource(
@@ -217,8 +221,8 @@ def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) ->
         await asyncio.sleep(0)
 
         assert (await find(world)).coordinators[0].error_code == CoordinatorNotAvailable.code
-        answer = await world.ask(COMMIT, commit_request(), 9)
-        assert answer.topics[0].partitions[0].error_code == NotCoordinator.code
+        response = await world.ask(COMMIT, commit_request(), 9)
+        assert response.topics[0].partitions[0].error_code == NotCoordinator.code
         assert (await world.ask(LIST, list_groups.Request())).error_code == 0
 
     in_world(tmp_path, act)
@@ -226,9 +230,9 @@ def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) ->
 
 def test_the_first_question_for_a_coordinator_makes_the_topic_once(tmp_path: Path) -> None:
     async def act(world: World) -> None:
-        answers = await asyncio.gather(*(find(world) for _ in range(5)))
+        responses = await asyncio.gather(*(find(world) for _ in range(5)))
 
-        assert {answer.coordinators[0].error_code for answer in answers} == {0}
+        assert {response.coordinators[0].error_code for response in responses} == {0}
         made = world.catalog.image.topics["__consumer_offsets"]
         assert len(made.partitions) == 50
         assert made.internal
@@ -269,8 +273,8 @@ def test_offsets_are_committed_and_fetched_at_every_version(tmp_path: Path) -> N
                 (1, 0),
             ]
         for version in range(1, 10):
-            answer = await world.ask(FETCH, fetch_request(version), version)
-            [topic] = answer.topics or answer.groups[0].topics
+            response = await world.ask(FETCH, fetch_request(version), version)
+            [topic] = response.topics or response.groups[0].topics
             assert [(one.partition_index, one.committed_offset) for one in topic.partitions] == [(0, 100), (1, 101)]
 
     in_world(tmp_path, act)

@@ -88,9 +88,9 @@ def test_a_key_that_is_none_has_no_coordinator(tmp_path: Path, kind: int, key: s
 def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         request = init_producer_id.Request(transactional_id=None)
-        answers = [await world.ask(INIT_PRODUCER_ID, request, version) for _ in range(5)]
-        assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
-        assert len({answer.producer_id for answer in answers}) == 5
+        responses = [await world.ask(INIT_PRODUCER_ID, request, version) for _ in range(5)]
+        assert {(response.error_code, response.producer_epoch) for response in responses} == {(0, 0)}
+        assert len({response.producer_id for response in responses}) == 5
 
     in_world(tmp_path, act)
 
@@ -106,8 +106,8 @@ def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> N
 )
 def test_an_identity_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], error: Any) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(INIT_PRODUCER_ID, init_producer_id.Request(**fields))
-        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error.code, -1, -1)
+        response = await world.ask(INIT_PRODUCER_ID, init_producer_id.Request(**fields))
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (error.code, -1, -1)
 
     in_world(tmp_path, act)
 
@@ -137,8 +137,8 @@ def test_what_is_not_configured_says_so_at_every_version(tmp_path: Path) -> None
     async def act(world: World) -> None:
         for key, request, holds in cases:
             for version in world.apis[key].versions:
-                answer = await world.ask(key, request, version)
-                assert holds(answer), (key, version, answer)
+                response = await world.ask(key, request, version)
+                assert holds(response), (key, version, response)
 
     in_world(tmp_path, act)
 
@@ -146,8 +146,8 @@ def test_what_is_not_configured_says_so_at_every_version(tmp_path: Path) -> None
 def test_credentials_features_and_transactions_asked_for_by_name_are_not_found(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         users = [SCRAM.UserName(name=name) for name in ("a", "b", "b")]
-        answer = await world.ask(50, SCRAM.Request(users=users))
-        assert {result.user: result.error_code for result in answer.results} == {
+        response = await world.ask(50, SCRAM.Request(users=users))
+        assert {result.user: result.error_code for result in response.results} == {
             "a": ResourceNotFound.code,
             "b": DuplicateResource.code,
         }

@@ -59,16 +59,16 @@ async def make(world: World, name: str, partitions: int = 1) -> TopicState:
 def test_every_version_tells_brokers_topics_and_leaders(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a", 2)
-        answer = await world.ask(METADATA, named("a"), version)
-        (broker,) = answer.brokers
+        response = await world.ask(METADATA, named("a"), version)
+        (broker,) = response.brokers
         assert (broker.node_id, broker.host, broker.port) == (1, "broker.example", 9092)
-        (topic,) = answer.topics
+        (topic,) = response.topics
         assert (topic.name, topic.error_code) == ("a", 0)
         assert [(p.partition_index, p.leader_id, p.error_code) for p in topic.partitions] == [(0, 1, 0), (1, 1, 0)]
         if version >= 1:
-            assert (answer.controller_id, broker.rack) == (1, "r1")
+            assert (response.controller_id, broker.rack) == (1, "r1")
         if version >= 2:
-            assert answer.cluster_id == "the-cluster"
+            assert response.cluster_id == "the-cluster"
         if version >= 7:
             assert topic.partitions[0].leader_epoch == 0
         if version >= 10:
@@ -152,9 +152,9 @@ def test_versions_that_have_ids_only_in_answers_refuse_them_in_requests(tmp_path
     async def act(world: World) -> None:
         made = await make(world, "a")
         for version in (10, 11):
-            answer = await world.ask(METADATA, by_id(made.topic_id), version)
-            assert [topic.error_code for topic in answer.topics] == [InvalidRequest.code]
-            assert answer.brokers == []
+            response = await world.ask(METADATA, by_id(made.topic_id), version)
+            assert [topic.error_code for topic in response.topics] == [InvalidRequest.code]
+            assert response.brokers == []
 
     in_world(tmp_path, act)
 
@@ -165,10 +165,10 @@ def test_operations_are_told_only_to_whoever_asks(tmp_path: Path) -> None:
         for version in range(8, 14):
             asked = named("a", include_topic_authorized_operations=True)
             asked.include_cluster_authorized_operations = version <= 10
-            answer = await world.ask(METADATA, asked, version)
-            assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
+            response = await world.ask(METADATA, asked, version)
+            assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
             expected = CLUSTER_OPERATIONS if version <= 10 else OPERATIONS_UNSAID
-            assert answer.cluster_authorized_operations == expected
+            assert response.cluster_authorized_operations == expected
             plain = await world.ask(METADATA, named("a"), version)
             assert plain.topics[0].topic_authorized_operations == OPERATIONS_UNSAID
         assert CLUSTER_OPERATIONS == 8096
@@ -232,12 +232,12 @@ def test_the_cluster_is_described(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         for version in range(3):
             request = describe_cluster.Request(include_cluster_authorized_operations=True)
-            answer = await world.ask(DESCRIBE_CLUSTER, request, version)
-            assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "the-cluster", 1)
-            assert [(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers] == [
+            response = await world.ask(DESCRIBE_CLUSTER, request, version)
+            assert (response.error_code, response.cluster_id, response.controller_id) == (0, "the-cluster", 1)
+            assert [(b.broker_id, b.host, b.port, b.rack) for b in response.brokers] == [
                 (1, "broker.example", 9092, "r1")
             ]
-            assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+            assert response.cluster_authorized_operations == CLUSTER_OPERATIONS
 
     in_world(tmp_path, act)
 
@@ -245,9 +245,9 @@ def test_the_cluster_is_described(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "error"), [(2, MismatchedEndpointType), (7, UnsupportedEndpointType)])
 def test_the_cluster_is_not_described_from_another_kind_of_endpoint(tmp_path: Path, kind: int, error: Any) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(DESCRIBE_CLUSTER, describe_cluster.Request(endpoint_type=kind))
-        assert answer.error_code == error.code
-        assert answer.brokers == []
+        response = await world.ask(DESCRIBE_CLUSTER, describe_cluster.Request(endpoint_type=kind))
+        assert response.error_code == error.code
+        assert response.brokers == []
 
     in_world(tmp_path, act)
 
@@ -270,13 +270,13 @@ def test_pages_put_together_are_all_partitions_in_order(tmp_path: Path, limit: i
         seen: list[tuple[str, int]] = []
         cursor: tuple[str, int] | None = None
         for _ in range(10):
-            answer = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages(limit=limit, cursor=cursor))
-            page = [(topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions]
+            response = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages(limit=limit, cursor=cursor))
+            page = [(topic.name, p.partition_index) for topic in response.topics for p in topic.partitions]
             assert len(page) <= max(limit, 1)
             seen += page
-            if answer.next_cursor is None:
+            if response.next_cursor is None:
                 break
-            cursor = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+            cursor = (response.next_cursor.topic_name, response.next_cursor.partition_index)
         assert seen == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
 
     in_world(tmp_path, act)
@@ -284,8 +284,8 @@ def test_pages_put_together_are_all_partitions_in_order(tmp_path: Path, limit: i
 
 def test_missing_topics_are_told_apart_from_bad_names(tmp_path: Path) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("nope", "a/b"))
-        assert {topic.name: topic.error_code for topic in answer.topics} == {
+        response = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("nope", "a/b"))
+        assert {topic.name: topic.error_code for topic in response.topics} == {
             "nope": UnknownTopicOrPartition.code,
             "a/b": InvalidTopic.code,
         }
@@ -297,7 +297,7 @@ def test_missing_topics_are_told_apart_from_bad_names(tmp_path: Path) -> None:
 def test_a_cursor_that_points_nowhere_is_refused(tmp_path: Path, cursor: tuple[str, int]) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
-        answer = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("a", cursor=cursor))
-        assert [topic.error_code for topic in answer.topics] == [InvalidRequest.code]
+        response = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("a", cursor=cursor))
+        assert [topic.error_code for topic in response.topics] == [InvalidRequest.code]
 
     in_world(tmp_path, act)

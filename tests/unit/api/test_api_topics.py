@@ -75,8 +75,8 @@ def write(world: World, topic: str, records: int, **producer: Any) -> None:
 @pytest.mark.parametrize("version", range(2, 8))
 def test_a_topic_is_made_and_told_as_far_as_the_version_can(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(CREATE_TOPICS, create(creatable("a", 3, retention_ms="5")), version)
-        (result,) = answer.topics
+        response = await world.ask(CREATE_TOPICS, create(creatable("a", 3, retention_ms="5")), version)
+        (result,) = response.topics
         assert (result.name, result.error_code, result.error_message) == ("a", 0, None)
         made = world.catalog.image.topics["a"]
         assert len(made.partitions) == 3
@@ -134,8 +134,8 @@ def test_validating_makes_nothing(tmp_path: Path) -> None:
 
 def test_too_many_partitions_refuse_every_topic_of_the_request(tmp_path: Path) -> None:
     async def act(world: World) -> None:
-        answer = await world.ask(CREATE_TOPICS, create(creatable("a"), creatable("b", 10_000)))
-        assert [result.error_code for result in answer.topics] == [PolicyViolation.code] * 2
+        response = await world.ask(CREATE_TOPICS, create(creatable("a"), creatable("b", 10_000)))
+        assert [result.error_code for result in response.topics] == [PolicyViolation.code] * 2
         assert world.catalog.image.topics == {}
 
     in_world(tmp_path, act)
@@ -151,8 +151,8 @@ def test_a_topic_is_deleted_with_its_partitions(tmp_path: Path, version: int) ->
         await make(world, "a")
         world.replicas.get("a", 0)
         request = by_name("a", "gone") if version >= 6 else delete_topics.Request(topic_names=["a", "gone"])
-        answer = await world.ask(DELETE_TOPICS, request, version)
-        assert {r.name: r.error_code for r in answer.responses} == {"a": 0, "gone": UnknownTopicOrPartition.code}
+        response = await world.ask(DELETE_TOPICS, request, version)
+        assert {r.name: r.error_code for r in response.responses} == {"a": 0, "gone": UnknownTopicOrPartition.code}
         with pytest.raises(UnknownTopicOrPartition):
             world.replicas.get("a", 0)
 
@@ -252,8 +252,8 @@ def test_records_are_deleted_up_to_an_offset(tmp_path: Path, version: int) -> No
             (-2, OffsetOutOfRange.code, -1),
             (-1, 0, 5),
         ):
-            answer = await world.ask(DELETE_RECORDS, deleting("a", (0, offset)), version)
-            (result,) = answer.topics[0].partitions
+            response = await world.ask(DELETE_RECORDS, deleting("a", (0, offset)), version)
+            (result,) = response.topics[0].partitions
             assert (result.error_code, result.low_watermark) == (error, start)
 
     in_world(tmp_path, act)
@@ -265,8 +265,8 @@ def test_records_of_a_compacted_or_missing_topic_are_not_deleted(tmp_path: Path)
         await make(world, "both", cleanup_policy="compact,delete")
         codes = {}
         for topic in ("keyed", "both", "none"):
-            answer = await world.ask(DELETE_RECORDS, deleting(topic, (0, 0)))
-            codes[topic] = answer.topics[0].partitions[0].error_code
+            response = await world.ask(DELETE_RECORDS, deleting(topic, (0, 0)))
+            codes[topic] = response.topics[0].partitions[0].error_code
         assert codes == {"keyed": PolicyViolation.code, "both": 0, "none": UnknownTopicOrPartition.code}
 
     in_world(tmp_path, act)
@@ -277,8 +277,8 @@ def test_the_producers_of_a_partition_are_told(tmp_path: Path) -> None:
         await make(world, "a")
         write(world, "a", 3, producer_id=77, producer_epoch=2, base_sequence=0)
         topics = [describe_producers.TopicRequest(name="a", partition_indexes=[0, 5])]
-        answer = await world.ask(DESCRIBE_PRODUCERS, describe_producers.Request(topics=topics))
-        known, unknown = answer.topics[0].partitions
+        response = await world.ask(DESCRIBE_PRODUCERS, describe_producers.Request(topics=topics))
+        known, unknown = response.topics[0].partitions
         (producer,) = known.active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 2, 2)
         assert (producer.last_timestamp, producer.coordinator_epoch) == (NOW_MS, -1)
@@ -338,10 +338,10 @@ def test_no_election_is_needed_where_the_one_replica_leads(tmp_path: Path) -> No
     async def act(world: World) -> None:
         await make(world, "a")
         for kind in (0, 1):
-            answer = await world.ask(ELECT_LEADERS, electing(kind, ("a", [0, 7]), ("b", [0])))
-            codes = [p.error_code for topic in answer.replica_election_results for p in topic.partition_result]
+            response = await world.ask(ELECT_LEADERS, electing(kind, ("a", [0, 7]), ("b", [0])))
+            codes = [p.error_code for topic in response.replica_election_results for p in topic.partition_result]
             unknown = UnknownTopicOrPartition.code
-            assert (answer.error_code, codes) == (0, [ElectionNotNeeded.code, unknown, unknown])
+            assert (response.error_code, codes) == (0, [ElectionNotNeeded.code, unknown, unknown])
             assert (await world.ask(ELECT_LEADERS, electing(kind))).replica_election_results == []
         wrong = await world.ask(ELECT_LEADERS, electing(9, ("a", [0])))
         assert wrong.error_code == InvalidRequest.code
@@ -365,8 +365,8 @@ def test_a_reassignment_can_only_name_what_is_there(tmp_path: Path) -> None:
             (wanted([1], topic="b"), UnknownTopicOrPartition.code),
             (wanted([1], index=3), UnknownTopicOrPartition.code),
         ):
-            answer = await world.ask(ALTER_REASSIGNMENTS, request)
-            (result,) = answer.responses[0].partitions
+            response = await world.ask(ALTER_REASSIGNMENTS, request)
+            (result,) = response.responses[0].partitions
             assert result.error_code == error
         listed = await world.ask(LIST_REASSIGNMENTS, list_partition_reassignments.Request(topics=None))
         assert (listed.error_code, listed.topics) == (0, [])

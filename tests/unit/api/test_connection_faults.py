@@ -85,22 +85,22 @@ class Handlers:
                 versions=range(1),
                 handle=lambda context, request: SimpleNamespace(topics=[], error_code=0, throttle_time_ms=0),
                 decode=lambda frame, offset, version: None,
-                encode=lambda answer, version: [b"head", FileSlice(self._file), b"tail"],
+                encode=lambda response, version: [b"head", FileSlice(self._file), b"tail"],
             ),
         )
 
     def handle(self, context: RequestContext, request: api_versions.Request) -> Any:
-        answer = api_versions.Response(api_keys=[])
+        response = api_versions.Response(api_keys=[])
         match context.client_id:
             case "pending":
-                return self._pending(answer)
+                return self._pending(response)
             case "coroutine":
-                return self._slowly(answer)
+                return self._slowly(response)
             case "coroutine and pending":
-                return self._slowly(self._pending(answer))
+                return self._slowly(self._pending(response))
             case "throttled":
                 context.throttle(1)
-                return answer
+                return response
             case "no answer":
                 return None
             case "waits":
@@ -110,26 +110,26 @@ class Handlers:
             case "waits, cannot be abandoned":
                 return Pending(self._fail)
             case _:
-                return answer
+                return response
 
-    def _pending(self, answer: Any) -> Pending:
+    def _pending(self, response: Any) -> Pending:
         pending = Pending()
         pending.on_abandon = lambda: self.waiting.discard(pending)
         self.waiting.add(pending)
-        asyncio.get_running_loop().call_soon(self._resolve, pending, answer)
+        asyncio.get_running_loop().call_soon(self._resolve, pending, response)
         return pending
 
-    def _resolve(self, pending: Pending, answer: Any) -> None:
+    def _resolve(self, pending: Pending, response: Any) -> None:
         if pending in self.waiting:
             self.waiting.discard(pending)
-            pending.resolve(answer)
+            pending.resolve(response)
 
     def _fail(self) -> None:
         raise Injected
 
-    async def _slowly(self, answer: Any) -> Any:
+    async def _slowly(self, response: Any) -> Any:
         await asyncio.sleep(0)
-        return answer
+        return response
 
 
 def request(client_id: str, api_key: int = API_VERSIONS, body: bytes = b"") -> bytes:
@@ -153,7 +153,7 @@ LIFE = b"".join(
         request("last"),
     ]
 )
-ANSWERS = 10
+RESPONSES = 10
 
 
 class World:
@@ -207,19 +207,19 @@ class World:
     async def live(self) -> int:
         """Ask everything and read every answer, or as many as come before the connection closes; how many came."""
         loop = asyncio.get_running_loop()
-        answers = 0
+        responses = 0
         with await self.connect() as sock:
             sending = asyncio.ensure_future(loop.sock_sendall(sock, LIFE))
             try:
-                while answers < ANSWERS:
+                while responses < RESPONSES:
                     length = int.from_bytes(await exactly(sock, 4), "big")
                     await exactly(sock, length)
-                    answers += 1
+                    responses += 1
                 await sending
             except (ConnectionError, EOFError):
                 sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-        return answers
+        return responses
 
     async def is_served(self, sock: socket.socket) -> bool:
         await asyncio.get_running_loop().sock_sendall(sock, request("neighbour"))
@@ -310,7 +310,7 @@ def lines_of_a_life() -> list[Line]:
     async def scenario() -> None:
         async with world() as it:
             with tracing(lambda line, _: seen.setdefault(line)):
-                assert await it.live() == ANSWERS
+                assert await it.live() == RESPONSES
                 await it.until(lambda: not it.listener.connections)
             assert it.bugs == []
 

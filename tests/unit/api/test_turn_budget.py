@@ -141,7 +141,7 @@ def dispatcher(world: World) -> Dispatcher:
     )
 
 
-async def answer(world: World, serve: Dispatcher, frame: bytes) -> bytes:
+async def response(world: World, serve: Dispatcher, frame: bytes) -> bytes:
     """The whole response to a frame, as a connection would get it."""
     outcome: Any = serve(world.connection, memoryview(bytearray(frame)))
     while not isinstance(outcome, list):
@@ -165,7 +165,7 @@ async def measured(world: World, calls: Calls, key: int, request: Any, version: 
     frame = encode_request_header(key, version, 1, "test") + codec(key).encode_request(request, version)
     serve = dispatcher(world)
     with Meter(calls) as meter:
-        body = await answer(world, serve, frame)
+        body = await response(world, serve, frame)
     assert meter.most < CALLS_PER_TURN_MAX, f"{meter.most} calls in one of {meter.turns} turns"
     _, start = decode_response_header(body[4:], response_is_flexible(key, version))
     return codec(key).decode_response(memoryview(body[4:]), start, version)

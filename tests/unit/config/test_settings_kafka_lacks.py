@@ -20,8 +20,8 @@ SHOWN_TOPIC_KEYS = [name for name, key in TOPIC_KEYS.items() if not key.internal
 
 def kafkas_names(scenario: str, label: str) -> set[str]:
     """The settings that Kafka's recorded answer shows."""
-    answers = next(iter(load("configs")[scenario].values()))
-    (result,) = answers[label]["results"]
+    responses = next(iter(load("configs")[scenario].values()))
+    (result,) = responses[label]["results"]
     return {each["name"] for each in result["configs"]}
 
 

@@ -66,7 +66,7 @@ class Rig:
         self.shard = self.new_shard()
         self.now_ms = NOW_MS
         self.log: list[Event] = []
-        self.answers: dict[Ticket, Any] = {}
+        self.responses: dict[Ticket, Any] = {}
         self.timers: dict[Any, int] = {}
         self.jobs: list[Job] = []
         self.jobs_wait = False
@@ -80,9 +80,9 @@ class Rig:
         for event in step.events:
             self.log.append(event)
             self.shard.apply(event)
-        for answer in step.answers:
-            assert answer.ticket not in self.answers, "answered twice"
-            self.answers[answer.ticket] = answer.reply
+        for response in step.responses:
+            assert response.ticket not in self.responses, "answered twice"
+            self.responses[response.ticket] = response.reply
         for timer in step.timers:
             match timer:
                 case SetTimer():
@@ -102,7 +102,7 @@ class Rig:
         ticket = Ticket(next(self.tickets))
         self.do(self.shard.decide(command, ticket, self.now_ms))
         self.ring()
-        return self.answers.get(ticket, Waiting(ticket))
+        return self.responses.get(ticket, Waiting(ticket))
 
     def ring(self) -> None:
         """Wake whoever is due."""

@@ -69,19 +69,19 @@ class Groups:
 
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
         """Ask, and give the list that the answer will be in."""
-        answers: list[Reply | BrokerError] = []
-        self.of(group_of(command)).submit(command, answers.append)
-        return answers
+        responses: list[Reply | BrokerError] = []
+        self.of(group_of(command)).submit(command, responses.append)
+        return responses
 
-    async def answer(self, command: GroupCommand) -> Any:
+    async def response(self, command: GroupCommand) -> Any:
         """Ask, let a turn of the loop pass, and give the answer."""
-        answers = self.ask(command)
+        responses = self.ask(command)
         await asyncio.sleep(0)
-        assert len(answers) == 1, f"{len(answers)} answers to {command}"
-        return answers[0]
+        assert len(responses) == 1, f"{len(responses)} answers to {command}"
+        return responses[0]
 
     async def commit(self, offset: int, group: str = "g", partition: int = 0, **fields: Any) -> Any:
-        return await self.answer(commit(offset, group, partition, **fields))
+        return await self.response(commit(offset, group, partition, **fields))
 
     def offsets(self, group: str = "g") -> dict[tuple[str, int], int]:
         return {(found.topic, found.partition): found.offset for found in self.of(group).shard().fetch_offsets(group)}
@@ -93,7 +93,7 @@ class Groups:
         [reply] = joining
         assert isinstance(reply, JoinReply)
         assert reply.error is None, f"{reply}"
-        await self.answer(sync(group, reply.member_id, reply.generation))
+        await self.response(sync(group, reply.member_id, reply.generation))
         return reply.member_id, reply.generation
 
     def change(self, before: TopicState | None, after: TopicState | None) -> None:

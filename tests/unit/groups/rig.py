@@ -107,9 +107,9 @@ class Rig:
         for event in step.events:
             self.log.append(event)
             self.shard.apply(event)
-        for answer in step.answers:
-            assert answer.ticket not in self.replies, f"request {answer.ticket} is answered twice"
-            self.replies[answer.ticket] = answer.reply
+        for response in step.responses:
+            assert response.ticket not in self.replies, f"request {response.ticket} is answered twice"
+            self.replies[response.ticket] = response.reply
         for timer in step.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.at_ms

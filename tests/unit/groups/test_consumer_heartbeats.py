@@ -204,8 +204,8 @@ def test_the_epoch_before_is_taken_from_a_member_that_has_nothing_else() -> None
     assert kept is not None
     rig.beat("m1", 2, owned={"a": kept})
 
-    lost_answer = rig.beat("m1", 2, owned={"a": kept})
-    assert lost_answer.member_epoch == 3
+    lost_response = rig.beat("m1", 2, owned={"a": kept})
+    assert lost_response.member_epoch == 3
     assert refusal_of(rig.beat("m1", 2))[0] == "FENCED_MEMBER_EPOCH", "it does not say what it has"
     assert refusal_of(rig.beat("m1", 2, owned={"a": range(6)}))[0] == "FENCED_MEMBER_EPOCH"
 

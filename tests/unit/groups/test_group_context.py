@@ -58,12 +58,12 @@ def test_a_commit_is_in_the_log_when_it_is_answered() -> None:
 
 def test_commits_of_one_turn_share_a_batch() -> None:
     async def act(groups: Groups) -> None:
-        answers = [groups.ask(commit(at, f"g{at % 5}", at % 4)) for at in range(20)]
-        assert not any(answers)
+        responses = [groups.ask(commit(at, f"g{at % 5}", at % 4)) for at in range(20)]
+        assert not any(responses)
 
         await asyncio.sleep(0)
 
-        assert all(took(answer) for [answer] in answers)
+        assert all(took(response) for [response] in responses)
         assert batches(groups.rig) == 1
         assert len(everything(groups.rig.replica(OFFSETS))) == 20
 
@@ -83,10 +83,10 @@ def test_the_last_of_several_commits_in_one_turn_stands() -> None:
 
 def test_whoever_reads_in_the_same_turn_sees_the_commit() -> None:
     async def act(groups: Groups) -> None:
-        answers = groups.ask(commit(7))
+        responses = groups.ask(commit(7))
 
         assert groups.offsets() == {("orders", 0): 7}
-        assert took(answers[0])
+        assert took(responses[0])
 
     with_groups(act)
 
@@ -95,10 +95,10 @@ def test_more_commits_than_a_batch_holds_make_several(monkeypatch: pytest.Monkey
     monkeypatch.setattr(context, "BATCH_BYTES_FULL", 500)
 
     async def act(groups: Groups) -> None:
-        answers = [groups.ask(commit(at, partition=at % 4)) for at in range(40)]
+        responses = [groups.ask(commit(at, partition=at % 4)) for at in range(40)]
         await asyncio.sleep(0)
 
-        assert all(took(answer) for [answer] in answers)
+        assert all(took(response) for [response] in responses)
         assert 1 < batches(groups.rig) < 40
         assert groups.offsets() == {("orders", at): 36 + at for at in range(4)}
 
@@ -109,11 +109,11 @@ def test_a_turn_with_very_many_commits_does_not_collect_them_all(monkeypatch: py
     monkeypatch.setattr(context, "COMMITS_WAITING_MAX", 10)
 
     async def act(groups: Groups) -> None:
-        answers = [groups.ask(commit(at)) for at in range(25)]
+        responses = [groups.ask(commit(at)) for at in range(25)]
 
-        assert [bool(answer) for answer in answers] == [True] * 20 + [False] * 5
+        assert [bool(response) for response in responses] == [True] * 20 + [False] * 5
         await asyncio.sleep(0)
-        assert all(answers)
+        assert all(responses)
 
     with_groups(act)
 
@@ -151,7 +151,7 @@ def test_a_member_whose_assignment_was_not_written_can_try_again() -> None:
         [joined] = joining
         assert isinstance(joined, JoinReply)
         groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
-        refused = await groups.answer(sync("g", joined.member_id, joined.generation))
+        refused = await groups.response(sync("g", joined.member_id, joined.generation))
 
         assert isinstance(refused, NotCoordinator)
         again = groups.ask(join(member_id=joined.member_id))
@@ -174,7 +174,7 @@ def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_
         assert isinstance(joined, JoinReply)
         huge = replace(sync("g", joined.member_id, joined.generation), assignments=((joined.member_id, b"x" * 3000),))
 
-        assert isinstance(await groups.answer(huge), UnknownServerError)
+        assert isinstance(await groups.response(huge), UnknownServerError)
 
         assert took(await groups.commit(7, "other"))
         again = groups.ask(join(member_id=joined.member_id))
@@ -188,10 +188,10 @@ def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_
 
 def test_commits_of_one_turn_that_are_too_many_for_a_batch_are_all_taken() -> None:
     async def act(groups: Groups) -> None:
-        answers = [groups.ask(commit(at, f"group-{at}")) for at in range(60)]
+        responses = [groups.ask(commit(at, f"group-{at}")) for at in range(60)]
         await asyncio.sleep(0)
 
-        assert all(took(answer) for [answer] in answers)
+        assert all(took(response) for [response] in responses)
         assert groups.offsets("group-59") == {("orders", 0): 59}
 
     with_groups(act, offsets_topic(configs=SMALL))
@@ -214,16 +214,16 @@ def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another(
 
 def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
     async def act(groups: Groups) -> None:
-        answers = groups.ask(commit(7))
+        responses = groups.ask(commit(7))
         await asyncio.sleep(0)
-        assert not answers
+        assert not responses
         waiting = groups.of().committed()
         assert waiting is not None
 
         groups.rig.flush()
         await asyncio.sleep(0)
 
-        assert took(answers[0])
+        assert took(responses[0])
         assert waiting.done()
 
     with_groups(act, offsets_topic(configs={"flush": "group"}))
@@ -231,17 +231,17 @@ def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
 
 def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> None:
     async def act(groups: Groups) -> None:
-        answers = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
+        responses = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
         await asyncio.sleep(0)
         replica = groups.rig.replica(OFFSETS)
         assert len(replica._commit_waiters) == 1
 
         groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms - 1)
-        assert not any(answers)
+        assert not any(responses)
         groups.rig.loop.pass_ms(100)
         await asyncio.sleep(0)
 
-        assert all(isinstance(answer, CoordinatorNotAvailable) for [answer] in answers)
+        assert all(isinstance(response, CoordinatorNotAvailable) for [response] in responses)
         assert (len(replica._commit_waiters), groups.of().waiting) == (0, 0)
         groups.rig.flush()
         assert groups.offsets("g7") == {("orders", 0): 7}
@@ -268,7 +268,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
         for _ in range(3):
             await asyncio.sleep(0)
 
-        assert [type(answer) for answer in told] == [str if disk_is_back else CoordinatorNotAvailable]
+        assert [type(response) for response in told] == [str if disk_is_back else CoordinatorNotAvailable]
         assert len(groups.rig.replica(OFFSETS)._commit_waiters) == 0
         timers = len(groups.rig.timers)
         when_committed([groups.of()], "read", lambda error: error)
@@ -309,14 +309,14 @@ async def flushed_member(groups: Groups) -> tuple[str, int]:
 
 def test_a_disk_that_fails_before_the_flush_takes_the_answer_back() -> None:
     async def act(groups: Groups) -> None:
-        answers = groups.ask(commit(7))
+        responses = groups.ask(commit(7))
         await asyncio.sleep(0)
         groups.rig.disk.fail("sync", ".log", errno.EIO, times=1)
 
         groups.rig.flush()
         await asyncio.sleep(0)
 
-        assert isinstance(answers[0], NotCoordinator)
+        assert isinstance(responses[0], NotCoordinator)
         with pytest.raises(NotCoordinator):
             groups.of().check()
 
@@ -327,13 +327,13 @@ def test_a_member_that_is_silent_for_its_session_is_out() -> None:
     async def act(groups: Groups) -> None:
         member, generation = await groups.member()
         groups.rig.loop.pass_ms(SESSION_MS - 1000)
-        assert await groups.answer(beat("g", member, generation)) == HeartbeatReply()
+        assert await groups.response(beat("g", member, generation)) == HeartbeatReply()
         groups.rig.loop.pass_ms(SESSION_MS - 1000)
-        assert await groups.answer(beat("g", member, generation)) == HeartbeatReply()
+        assert await groups.response(beat("g", member, generation)) == HeartbeatReply()
 
         groups.rig.loop.pass_ms(SESSION_MS + 1000)
 
-        assert isinstance(await groups.answer(beat("g", member, generation)), UnknownMemberId)
+        assert isinstance(await groups.response(beat("g", member, generation)), UnknownMemberId)
         assert dict(groups.of().shard().members_by_group()) == {"g": 0}
 
     with_groups(act)
@@ -341,14 +341,14 @@ def test_a_member_that_is_silent_for_its_session_is_out() -> None:
 
 def test_a_request_whose_connection_closed_is_decided_and_not_answered() -> None:
     async def act(groups: Groups) -> None:
-        answers: list[object] = []
-        ticket = groups.of().submit(join(), answers.append)
+        responses: list[object] = []
+        ticket = groups.of().submit(join(), responses.append)
         assert groups.of().waiting == 1
 
         groups.of().abandon(ticket)
         groups.rig.loop.pass_ms(4000)
 
-        assert answers == []
+        assert responses == []
         assert groups.of().waiting == 0
         assert dict(groups.of().shard().members_by_group()) == {"g": 1}
 
@@ -364,8 +364,8 @@ def test_a_coordinator_that_ends_sends_everybody_away() -> None:
         groups.rig.loop.pass_ms(10 * SESSION_MS)
         await asyncio.sleep(0)
 
-        for [answer] in (joining, committing):
-            error = answer.error if isinstance(answer, JoinReply) else type(answer)
+        for [response] in (joining, committing):
+            error = response.error if isinstance(response, JoinReply) else type(response)
             assert error is NotCoordinator
         with pytest.raises(NotCoordinator):
             coordinator.submit(commit(8), lambda reply: None)
@@ -388,12 +388,12 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
 
 def test_a_consumer_group_gets_its_partitions_from_here() -> None:
     async def act(groups: Groups) -> None:
-        reply = await groups.answer(first_beat("m-1"))
+        reply = await groups.response(first_beat("m-1"))
         for _ in range(10):
             if isinstance(reply, ConsumerHeartbeatReply) and reply.assignment:
                 break
             groups.rig.loop.pass_ms(5000)
-            reply = await groups.answer(
+            reply = await groups.response(
                 replace(first_beat("m-1"), member_epoch=reply.member_epoch, owned=None, subscribed_topics=None)
             )
             await asyncio.sleep(0)
@@ -413,10 +413,10 @@ def test_a_group_has_settings_of_its_own() -> None:
         groups.image.group_configs["g"] = {"consumer.heartbeat.interval.ms": "7000"}
 
         async def usual_interval_ms(group: str) -> int:
-            first = await groups.answer(replace(first_beat("m-1"), group=group))
+            first = await groups.response(replace(first_beat("m-1"), group=group))
             groups.rig.loop.pass_ms(HURRY_MS)
             beat = replace(first_beat("m-1"), group=group, member_epoch=first.member_epoch)
-            return int((await groups.answer(beat)).heartbeat_interval_ms)
+            return int((await groups.response(beat)).heartbeat_interval_ms)
 
         assert await usual_interval_ms("g") == 7000
         assert await usual_interval_ms("other") == groups.rig.config.group_consumer_heartbeat_interval_ms

@@ -129,7 +129,7 @@ def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> Non
         loaded = groups.again()
         await loaded.load()
 
-        assert await loaded.answer(beat("g", member, generation)) == HeartbeatReply()
+        assert await loaded.response(beat("g", member, generation)) == HeartbeatReply()
         loaded.rig.loop.pass_ms(60_000)
         assert dict(loaded.of().shard().members_by_group()) == {"g": 0}
 

@@ -151,7 +151,7 @@ def test_whoever_waits_for_a_group_learns_at_once_that_its_disk_failed() -> None
 
         groups.coordinators.let_go()
 
-        assert [type(answer) for answer in refused] == [NotCoordinator]
+        assert [type(response) for response in refused] == [NotCoordinator]
         assert len(joining) == 1
         with pytest.raises(NotCoordinator):
             groups.of()

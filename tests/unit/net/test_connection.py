@@ -303,12 +303,12 @@ def test_no_more_requests_are_taken_up_than_may_wait() -> None:
 
 def test_a_reader_that_does_not_read_is_not_read_from() -> None:
     served = 0
-    answer = bytes(1 << 16)
+    response = bytes(1 << 16)
 
     def serve(_: Connection, __: memoryview) -> Outcome:
         nonlocal served
         served += 1
-        return [framed(answer)]
+        return [framed(response)]
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -319,7 +319,7 @@ def test_a_reader_that_does_not_read_is_not_read_from() -> None:
             taken_up = served
             assert taken_up < requests
             for _ in range(requests):
-                assert await it.receive() == answer
+                assert await it.receive() == response
             await sending
             assert served == requests
 
@@ -539,9 +539,9 @@ def test_large_frames_of_many_connections_stay_within_their_memory_and_all_arriv
 
     async def ask(it: Peer) -> bool:
         sending = asyncio.ensure_future(it.send(body))
-        answer = await it.receive()
+        response = await it.receive()
         await sending
-        return answer == b"ok"
+        return response == b"ok"
 
     async def scenario() -> None:
         used: list[int] = []

@@ -68,7 +68,7 @@ async def answered(listener: Listener) -> tuple[asyncio.StreamWriter, bool]:
     return writer, got == b"\0\0\0\x02hi"
 
 
-async def count_answered(limits: ListenerLimits, clients: int) -> tuple[int, list[str]]:
+async def count_responses(limits: ListenerLimits, clients: int) -> tuple[int, list[str]]:
     events: list[str] = []
     async with listening(limits, events) as listener:
         served = [await answered(listener) for _ in range(clients)]
@@ -79,18 +79,18 @@ async def count_answered(limits: ListenerLimits, clients: int) -> tuple[int, lis
 
 
 def test_no_more_connections_are_taken_than_allowed() -> None:
-    served, events = asyncio.run(count_answered(ListenerLimits(connections_max=3), 5))
+    served, events = asyncio.run(count_responses(ListenerLimits(connections_max=3), 5))
     assert served == 3
     assert events.count("connection_refused") == 2
 
 
 def test_an_address_with_a_bound_of_its_own_is_held_to_it() -> None:
     limits = ListenerLimits(connections_per_address_max=4, connections_of_address_max={"127.0.0.1": 2})
-    assert asyncio.run(count_answered(limits, 5))[0] == 2
+    assert asyncio.run(count_responses(limits, 5))[0] == 2
 
 
 def test_connections_beyond_the_rate_are_taken_in_the_next_second() -> None:
-    assert asyncio.run(count_answered(ListenerLimits(connections_per_second_max=2), 5))[0] == 5
+    assert asyncio.run(count_responses(ListenerLimits(connections_per_second_max=2), 5))[0] == 5
 
 
 async def gone(listener: Listener) -> None:

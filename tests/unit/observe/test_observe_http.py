@@ -50,9 +50,9 @@ async def ask(server: ObserveServer, request: bytes) -> tuple[int, dict[str, str
     """Send raw bytes; the status, headers and body of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(request)
-    answer = await reader.read()
+    response = await reader.read()
     writer.close()
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines[1:])
     return int(lines[0].split()[1]), headers, body

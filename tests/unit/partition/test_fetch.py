@@ -52,7 +52,7 @@ def told(results: Sequence[Told]) -> dict[int, object]:
 def opened(rig: Rig, asked: Sequence[FetchPartition], **kw: Any) -> int:
     job = begin(rig, asked, epoch=0, **kw)
     job.read()
-    return job.answer(rig.clock.ms)[0]
+    return job.response(rig.clock.ms)[0]
 
 
 class Poll:
@@ -80,7 +80,7 @@ def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> N
     assert job.read(), "an error is answered at once"
 
     assert told(job.results) == {0: True, 1: False, 9: "UNKNOWN_TOPIC_OR_PARTITION", 2: "OFFSET_OUT_OF_RANGE"}
-    assert job.answer(0) == (0, job.results)
+    assert job.response(0) == (0, job.results)
 
 
 def test_topics_go_by_id_or_by_name() -> None:
@@ -122,13 +122,13 @@ def test_an_incremental_answer_tells_only_what_is_new() -> None:
 
     quiet = begin(rig, session=session, epoch=1)
     assert not quiet.read()
-    assert quiet.answer(0) == (session, [])
+    assert quiet.response(0) == (session, [])
 
     rig.append(rig.replica(partition=1), batch(b"a"))
     rig.loop.run()
     job = begin(rig, session=session, epoch=2)
     assert job.read()
-    assert told(job.answer(0)[1]) == {1: True}
+    assert told(job.response(0)[1]) == {1: True}
 
 
 def test_a_quiet_session_looks_at_nothing() -> None:
@@ -157,7 +157,7 @@ def test_a_moved_log_start_is_news_without_data() -> None:
 
     job = begin(rig, session=session, epoch=2)
     assert not job.read()
-    ((_, outcome),) = job.answer(0)[1]
+    ((_, outcome),) = job.response(0)[1]
     assert isinstance(outcome, Fetched)
     assert (outcome.log_start, len(outcome.records)) == (1, 0)
 
@@ -389,7 +389,7 @@ def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> Non
     rig.loop.run()
 
     assert poll.done
-    assert told(poll.job.answer(0)[1]) == {2: True}
+    assert told(poll.job.response(0)[1]) == {2: True}
 
 
 def test_a_later_request_of_a_session_ends_the_wait_of_the_earlier() -> None:
@@ -401,7 +401,7 @@ def test_a_later_request_of_a_session_ends_the_wait_of_the_earlier() -> None:
     assert first.done
     assert not second.done
     with pytest.raises(InvalidFetchSessionEpoch):
-        first.job.answer(0)
+        first.job.response(0)
 
 
 def test_a_session_evicted_while_its_reader_waits_ends_the_wait() -> None:
@@ -457,7 +457,7 @@ class Consuming(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         assert self.poll is not None
-        session, results = self.poll.job.answer(self.rig.clock.ms)
+        session, results = self.poll.job.response(self.rig.clock.ms)
         for partition, outcome in results:
             assert isinstance(outcome, Fetched)
             if isinstance(outcome.records, bytes):
@@ -552,7 +552,7 @@ def test_a_session_misses_nothing_between_two_turns_either() -> None:
     rig = Rig(topic(partitions=count))
     first = begin(rig, wanted(*range(count)), epoch=0)
     first.read()
-    session, _ = first.answer(rig.clock.ms)
+    session, _ = first.response(rig.clock.ms)
     job = begin(rig, session=session, epoch=1)
     assert job.is_large
 
@@ -599,7 +599,7 @@ def test_a_wait_ends_with_the_byte_that_was_missing(
     if with_session:
         first = begin(rig, wanted(0, 1, 2, 3), epoch=0, limits=limits)
         first.read()
-        session, _ = first.answer(rig.clock.ms)
+        session, _ = first.response(rig.clock.ms)
         job = begin(rig, session=session, epoch=1, limits=limits)
     completed: list[None] = []
     assert not job.read()

@@ -81,12 +81,12 @@ def test_an_answer_is_void_when_a_later_request_was_taken() -> None:
     cache = sessions()
     session = made(create(cache, 1))
     resume(cache, session)
-    session.check_answer(1)
+    session.check_response(1)
 
     resume(cache, session)
 
     with pytest.raises(InvalidFetchSessionEpoch):
-        session.check_answer(1)
+        session.check_response(1)
 
 
 def test_partitions_are_added_updated_and_forgotten_by_incremental_requests() -> None:
@@ -289,11 +289,11 @@ class Polling(RuleBasedStateMachine):
         self.positions = {p: self.logs[p][0] for p in partitions}
         request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
         for partition in request:
-            self.answer(partition)
+            self.response(partition)
         self.known = {p: self.logs[p] for p in partitions}
         self.session = self.cache.create(request, privileged=False, by_topic_id=True, now_ms=self.now_ms)
 
-    def answer(self, partition: FetchPartition) -> bool:
+    def response(self, partition: FetchPartition) -> bool:
         high, start, failing = self.logs[partition.partition]
         size = 0 if failing else max(0, high - partition.fetch_offset)
         return partition.told(size, -1 if failing else high, -1 if failing else start, failing)
@@ -321,7 +321,7 @@ class Polling(RuleBasedStateMachine):
         for partition in list(resumed.active.values()):
             index = partition.partition
             before = partition.fetch_offset
-            if self.answer(partition):
+            if self.response(partition):
                 self.known[index] = self.logs[index]
                 if not self.logs[index][2] and self.logs[index][0] > before:
                     resumed.served(partition)

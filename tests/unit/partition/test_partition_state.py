@@ -280,7 +280,7 @@ class Replication(RuleBasedStateMachine):
             self.partition.propose(self.partition.isr | {follower})
 
     @rule(written=st.booleans())
-    def controller_answers(self, written: bool) -> None:
+    def controller_responds(self, written: bool) -> None:
         if written:
             self.version += 1
             isr = tuple(sorted(self.partition.isr_proposed))

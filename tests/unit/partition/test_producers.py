@@ -60,9 +60,9 @@ def test_a_retry_of_one_of_the_last_five_batches_is_answered_as_it_was() -> None
     for batch in range(6):
         append(table, batch * 10, batch * 3, delta=2)
 
-    answers = [table.check(7, 0, batch * 3, 2, False) for batch in range(1, 6)]
+    responses = [table.check(7, 0, batch * 3, 2, False) for batch in range(1, 6)]
 
-    assert answers == [Duplicate(b * 10, b * 10 + 2, 1000 + b * 10) for b in range(1, 6)]
+    assert responses == [Duplicate(b * 10, b * 10 + 2, 1000 + b * 10) for b in range(1, 6)]
 
 
 def test_a_retry_older_than_five_batches_is_out_of_order() -> None:

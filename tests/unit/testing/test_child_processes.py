@@ -17,7 +17,7 @@ from penstock.testing.processes import (
     free_port,
     free_ports,
     own_ports,
-    port_answers,
+    port_responds,
     process_tree,
     usage,
 )
@@ -55,9 +55,9 @@ def test_test_workers_side_by_side_draw_from_ports_of_their_own(monkeypatch: pyt
 
 def test_a_port_answers_only_while_something_listens() -> None:
     port = free_port()
-    assert not port_answers(port)
+    assert not port_responds(port)
     with socket.create_server(("127.0.0.1", port)):
-        assert port_answers(port, timeout_seconds=PATIENCE_SECONDS)
+        assert port_responds(port, timeout_seconds=PATIENCE_SECONDS)
 
 
 def test_a_stopped_child_is_gone_and_its_status_is_the_signal(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Rig:
         self.timers: dict[Hashable, int] = {}
         self.markers: list[WriteMarkers] = []
         """Those asked for and not yet reported as written."""
-        self.answers: dict[Ticket, list[Reply | BrokerError]] = {}
+        self.responses: dict[Ticket, list[Reply | BrokerError]] = {}
         self.holding = False
         """While set, what is written is not committed: answers and effects wait for `commit`."""
         self.held: list[Step] = []
@@ -92,20 +92,20 @@ class Rig:
         self.committed = len(self.log)
         held, self.held = self.held, []
         for step in held:
-            for answer in step.answers:
-                self.answers[answer.ticket].append(answer.reply)
+            for response in step.responses:
+                self.responses[response.ticket].append(response.reply)
             for effect in step.effects:
                 assert isinstance(effect, WriteMarkers)
                 self.markers.append(effect)
 
     def ask(self, command: TxnCommand) -> Reply | BrokerError:
         """The one answer to a command, where it is given at once."""
-        (answer,) = self.answers[self.submit(command)]
-        return answer
+        (response,) = self.responses[self.submit(command)]
+        return response
 
     def submit(self, command: TxnCommand) -> Ticket:
-        ticket = Ticket(len(self.answers))
-        self.answers[ticket] = []
+        ticket = Ticket(len(self.responses))
+        self.responses[ticket] = []
         self.carry_out(self.shard.decide(command, ticket, self.now_ms))
         return ticket
 

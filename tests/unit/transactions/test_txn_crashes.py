@@ -55,7 +55,7 @@ REST_TURNS_MAX = 3_000
 STATE, DATA = "__transaction_state", "data"
 CONFIGS = {"flush": "group"}
 PRODUCE_TIMEOUT_MS = 5_000
-ANSWER_MS_MAX = 61_000
+RESPONSE_MS_MAX = 61_000
 TRANSACTION_TIMEOUT_MS = 60_000
 COME_AGAIN = (
     ConcurrentTransactions,
@@ -152,7 +152,7 @@ class Client:
         self._version = version
         self.transactions: list[Transaction] = []
         self.phase: Callable[[Any], None] = self.initialize
-        self.answers: list[Any] | None = None
+        self.responses: list[Any] | None = None
         self._asked_ms = 0
         self._producer = (-1, -1)
         self._sequences = {0: 0, 1: 0}
@@ -172,35 +172,35 @@ class Client:
 
     def step(self) -> None:
         now_ms = self._broker.rig.clock.ms
-        if self.answers is not None and not self.answers:
-            assert now_ms - self._asked_ms < ANSWER_MS_MAX, f"{self.name}: no answer to {self.phase.__name__}"
+        if self.responses is not None and not self.responses:
+            assert now_ms - self._asked_ms < RESPONSE_MS_MAX, f"{self.name}: no answer to {self.phase.__name__}"
             return
-        answer = self.answers[0] if self.answers else None
-        self.answers = None
-        if isinstance(answer, BEGIN_AGAIN):
+        response = self.responses[0] if self.responses else None
+        self.responses = None
+        if isinstance(response, BEGIN_AGAIN):
             self.phase = self.initialize
             return
-        assert not isinstance(answer, BrokerError) or isinstance(answer, COME_AGAIN), (
-            f"{self.phase.__name__}: {answer!r}"
+        assert not isinstance(response, BrokerError) or isinstance(response, COME_AGAIN), (
+            f"{self.phase.__name__}: {response!r}"
         )
         self._asked_ms = now_ms
-        self.phase(None if isinstance(answer, BrokerError) else answer)
+        self.phase(None if isinstance(response, BrokerError) else response)
 
     def _ask(self, coordinator: Callable[[], Any], command: Any) -> None:
-        answers = self.answers = list[Any]()
+        responses = self.responses = list[Any]()
         try:
-            coordinator().submit(command, answers.append)
+            coordinator().submit(command, responses.append)
         except BrokerError as error:
-            answers.append(error)
+            responses.append(error)
 
     def _ask_transactions(self, command: Any) -> None:
         self._ask(lambda: self._broker.transactions.of(self.name), command)
 
-    def initialize(self, answer: ProducerInitialized | None) -> None:
-        if answer is None:
+    def initialize(self, response: ProducerInitialized | None) -> None:
+        if response is None:
             self._ask_transactions(InitProducer(transactional_id=self.name, timeout_ms=TRANSACTION_TIMEOUT_MS))
             return
-        self._go_on_as(answer.producer_id, answer.epoch)
+        self._go_on_as(response.producer_id, response.epoch)
 
     def _go_on_as(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != self._producer:
@@ -212,8 +212,8 @@ class Client:
         self.transactions.append(Transaction(f"{self.name}-{len(self.transactions)}", self._model.randomness))
         self.phase = self.add
 
-    def add(self, answer: PartitionsAdded | None) -> None:
-        if answer is not None:
+    def add(self, response: PartitionsAdded | None) -> None:
+        if response is not None:
             self.phase = self.produce
             return
         places = [TopicPartition(DATA, partition) for partition in self._current.partitions]
@@ -230,20 +230,20 @@ class Client:
             )
         )
 
-    def produce(self, answer: bool | None) -> None:
+    def produce(self, response: bool | None) -> None:
         wanted = self._current
-        if answer is not None:
+        if response is not None:
             self._sequences[wanted.left[0][0]] += 1
             wanted.acknowledged.add(wanted.left.pop(0))
         if not wanted.left:
             self.phase = self.commit_offset if wanted.has_offset else self.end
             return
         wanted.sent.add(wanted.left[0])
-        self.answers = self._append(*wanted.left[0])
+        self.responses = self._append(*wanted.left[0])
 
     def _append(self, partition: int, value: bytes) -> list[Any]:
         """Send one batch as the produce path does; the list that its acknowledgement will be in."""
-        rig, answers = self._broker.rig, list[Any]()
+        rig, responses = self._broker.rig, list[Any]()
         replica = rig.replica(DATA, partition)
         producer_id, epoch = self._producer
         data = batch(
@@ -261,14 +261,14 @@ class Client:
             return [error]
         if wait is None:
             return [True]
-        wait.add_done_callback(lambda done: answers.append(done.exception() or True))
+        wait.add_done_callback(lambda done: responses.append(done.exception() or True))
         rig.timers.after_ms(PRODUCE_TIMEOUT_MS, lambda: replica.stop_waiting(wait, RequestTimedOut()))
-        return answers
+        return responses
 
-    def commit_offset(self, answer: CommitReply | None) -> None:
+    def commit_offset(self, response: CommitReply | None) -> None:
         wanted = self._current
-        if answer is not None:
-            assert not answer.failures
+        if response is not None:
+            assert not response.failures
             self.phase = self.end
             return
         if wanted.offset is None:
@@ -288,12 +288,12 @@ class Client:
             CommitTxnOffsets(producer_id=producer_id, producer_epoch=epoch, commit=commit),
         )
 
-    def end(self, answer: TransactionEnded | None) -> None:
+    def end(self, response: TransactionEnded | None) -> None:
         producer_id, epoch = self._producer
-        if answer is not None:
+        if response is not None:
             self._current.is_ended = True
             if self._version == BUMPING_VERSION:
-                self._go_on_as(answer.producer_id, answer.epoch)
+                self._go_on_as(response.producer_id, response.epoch)
             self.phase = self.begin
             return
         self._ask_transactions(
@@ -324,7 +324,7 @@ class Model:
         self._leader_epoch += 1
         self.broker = Broker(disk, self._leader_epoch, self._producer_ids, self.broker.rig.clock.ms)
         for client in self.clients:
-            client.answers = None
+            client.responses = None
 
     async def step(self) -> None:
         randomness, broker = self.randomness, self.broker

@@ -272,13 +272,13 @@ def test_markers_are_not_asked_for_before_the_decision_is_committed(rig: Rig) ->
     producer = rig.init()
     rig.add(producer, A0)
     rig.holding = True
-    ticket = len(rig.answers)
+    ticket = len(rig.responses)
     rig.submit_end(producer, commit=True)
     assert not rig.markers
-    assert not rig.answers[ticket]
+    assert not rig.responses[ticket]
     rig.commit()
     assert len(rig.markers) == 1
-    assert len(rig.answers[ticket]) == 1
+    assert len(rig.responses[ticket]) == 1
 
 
 def test_a_decision_that_was_lost_leaves_the_transaction_open(rig: Rig) -> None:

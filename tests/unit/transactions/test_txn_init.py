@@ -200,6 +200,6 @@ def test_a_two_phase_transaction_is_never_late() -> None:
 
 def test_a_prepared_transaction_cannot_be_kept() -> None:
     rig = Rig({"transaction.two.phase.commit.enable": "true"})
-    answer = ask_two_phase(rig, keep=True)
-    assert isinstance(answer, BrokerError)
-    assert type(answer) is UnsupportedVersion
+    response = ask_two_phase(rig, keep=True)
+    assert isinstance(response, BrokerError)
+    assert type(response) is UnsupportedVersion

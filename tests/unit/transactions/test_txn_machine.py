@@ -121,7 +121,7 @@ class Transactions(RuleBasedStateMachine):
     def add(self, name: str, back: int, partitions: tuple, version: int) -> None:  # type: ignore[type-arg]
         producer_id, epoch = self.producer(name, back)
         before = transactions(self.rig.shard).get(name)
-        ticket = Ticket(len(self.rig.answers))
+        ticket = Ticket(len(self.rig.responses))
         self.ask(
             AddPartitions(
                 transactional_id=name,
@@ -131,7 +131,7 @@ class Transactions(RuleBasedStateMachine):
                 transaction_version=version,
             )
         )
-        if any(isinstance(reply, PartitionsAdded) for reply in self.rig.answers[ticket]):
+        if any(isinstance(reply, PartitionsAdded) for reply in self.rig.responses[ticket]):
             assert before is not None
             now = self.rig.transaction(name)
             assert now.state is TxnState.ONGOING
@@ -218,7 +218,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(compacted=st.booleans())
     def crash(self, compacted: bool) -> None:
         self.rig.crash(compacted=compacted)
-        self.lost.update(ticket for ticket, answers in self.rig.answers.items() if not answers)
+        self.lost.update(ticket for ticket, responses in self.rig.responses.items() if not responses)
         self.listen()
 
     @precondition(lambda self: not self.rig.log_refuses and not self.rig.holding)
@@ -233,10 +233,10 @@ class Transactions(RuleBasedStateMachine):
     # What clients hear
 
     def listen(self) -> None:
-        for ticket, answers in self.rig.answers.items():
-            if answers and ticket not in self.heard:
+        for ticket, responses in self.rig.responses.items():
+            if responses and ticket not in self.heard:
                 self.heard.add(ticket)
-                self.hear(self.commands[ticket], answers[0])
+                self.hear(self.commands[ticket], responses[0])
 
     def hear(self, command: TxnCommand, reply: Reply | BrokerError) -> None:
         name = command.transactional_id
@@ -275,9 +275,9 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def every_request_is_answered_once(self) -> None:
-        waits = {answer.ticket for step in self.rig.held for answer in step.answers}
-        for ticket, answers in self.rig.answers.items():
-            assert len(answers) == (0 if ticket in self.lost or ticket in waits else 1)
+        waits = {response.ticket for step in self.rig.held for response in step.responses}
+        for ticket, responses in self.rig.responses.items():
+            assert len(responses) == (0 if ticket in self.lost or ticket in waits else 1)
 
     @invariant()
     def the_log_tells_a_story_that_can_be(self) -> None:

@@ -65,16 +65,16 @@ class Transactions:
         self.coordinators.start()
 
     def ask(self, command: TxnCommand) -> Any:
-        answers: list[Reply | BrokerError] = []
-        self.coordinators.of(command.transactional_id).submit(command, answers.append)
-        assert len(answers) == 1, f"{len(answers)} answers to {command}"
-        return answers[0]
+        responses: list[Reply | BrokerError] = []
+        self.coordinators.of(command.transactional_id).submit(command, responses.append)
+        assert len(responses) == 1, f"{len(responses)} answers to {command}"
+        return responses[0]
 
     async def finish(self, command: TxnCommand) -> Any:
         """The answer to the end of a transaction, with its markers written."""
-        answer = self.ask(command)
+        response = self.ask(command)
         await asyncio.sleep(0)
-        return answer
+        return response
 
     def state(self, name: str = "t") -> TxnState:
         return self.coordinators.of(name).shard().describe(name).state
@@ -128,7 +128,7 @@ def test_a_commit_reaches_every_partition_and_is_then_complete() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, TopicPartition("orders", 1), OFFSETS)
-        assert await world.groups.answer(commit_offset(producer_id, epoch, 5)) == ALL_COMMITTED
+        assert await world.groups.response(commit_offset(producer_id, epoch, 5)) == ALL_COMMITTED
         assert world.groups.offsets() == {}
         assert world.groups.of().shard().unsettled("g", "orders", 0)
 
@@ -146,7 +146,7 @@ def test_an_abort_leaves_nothing_of_the_offsets() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, OFFSETS, version=FIRST_VERSION)
-        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+        await world.groups.response(commit_offset(producer_id, epoch, 5))
 
         await world.finish(end(producer_id, epoch, commit=False, version=FIRST_VERSION))
 
@@ -162,7 +162,7 @@ def test_an_open_transaction_outlives_a_crash_with_its_offsets() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
-        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+        await world.groups.response(commit_offset(producer_id, epoch, 5))
 
         again = Transactions(world.rig.stop(clean=False))
         await again.load()
@@ -185,7 +185,7 @@ def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
-        await world.groups.answer(commit_offset(producer_id, epoch, 5))
+        await world.groups.response(commit_offset(producer_id, epoch, 5))
         ongoing = world.coordinators.of("t").shard().describe("t")
         decided = replace(ongoing, state=TxnState.PREPARE_COMMIT, epoch=epoch + 1)
         key, value = encode_event(TransactionSaved(decided))
@@ -275,12 +275,12 @@ def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is
         producer_id, epoch = begin(world, ORDERS)
         state = world.groups.image.topics[STATE]
         world.groups.change(state, replace(state, configs={**state.configs, "flush": "group"}))
-        answers: list[Reply | BrokerError] = []
+        responses: list[Reply | BrokerError] = []
 
-        world.coordinators.of("t").submit(end(producer_id, epoch), answers.append)
+        world.coordinators.of("t").submit(end(producer_id, epoch), responses.append)
         world.rig.loop.pass_ms(world.rig.config.request_timeout_ms + 100)
 
-        assert [type(answer) for answer in answers] == [CoordinatorNotAvailable]
+        assert [type(response) for response in responses] == [CoordinatorNotAvailable]
         assert world.outcomes() == []
         for _ in range(3):
             world.rig.flush()
@@ -349,7 +349,7 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
         world = Transactions()
         orders = world.groups.image.topics["orders"]
         world.groups.change(orders, replace(orders, configs={"flush": "group"}))
-        answers = list[markers_api.Response]()
+        responses = list[markers_api.Response]()
         asked = markers_api.WritableTxnMarker(
             producer_id=PRODUCER_ID,
             topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=[0])],
@@ -357,16 +357,16 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
         replica = world.rig.replica("orders")
         timers_before = len(world.rig.timers)
 
-        answer = await written_by_request(world, asked)
-        assert isinstance(answer, Pending)
-        answer.deliver_to(answers.append)
+        response = await written_by_request(world, asked)
+        assert isinstance(response, Pending)
+        response.deliver_to(responses.append)
         if disk_is_back:
             world.rig.flush()
         else:
             world.rig.loop.pass_ms(world.rig.config.request_timeout_ms + 100)
         await asyncio.sleep(0)
 
-        [response] = answers
+        [response] = responses
         assert response.markers[0].topics[0].partitions[0].error_code == (0 if disk_is_back else RequestTimedOut.code)
         assert (len(replica._commit_waiters), len(world.rig.timers)) == (0, timers_before)
 

@@ -40,7 +40,7 @@ requests = st.builds(
     group_instance_id=st.none(),
     topics=st.lists(topics, max_size=3),
 )
-answers = st.lists(st.tuples(names, ids, st.lists(st.tuples(int32, int16), max_size=4)), max_size=3)
+responses = st.lists(st.tuples(names, ids, st.lists(st.tuples(int32, int16), max_size=4)), max_size=3)
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -81,7 +81,7 @@ def test_it_reads_what_the_generated_codec_reads(
 
 
 @pytest.mark.parametrize("commit", COMMITS)
-@given(topics=answers, version=st.sampled_from(VERSIONS), throttle_ms=st.integers(0, 2**31 - 1))
+@given(topics=responses, version=st.sampled_from(VERSIONS), throttle_ms=st.integers(0, 2**31 - 1))
 def test_it_writes_what_the_generated_codec_writes(
     commit: ModuleType, topics: list[Any], version: int, throttle_ms: int
 ) -> None:

@@ -212,7 +212,7 @@ def as_generated_result(result: Any, version: int) -> generated.PartitionData:
 
 @pytest.mark.parametrize("fetch", FETCHES)
 @given(
-    answers=st.lists(st.tuples(names, st.lists(results, max_size=3)), max_size=3),
+    responses=st.lists(st.tuples(names, st.lists(results, max_size=3)), max_size=3),
     version=st.sampled_from(VERSIONS),
     throttle_ms=int32,
     error=int16,
@@ -220,7 +220,7 @@ def as_generated_result(result: Any, version: int) -> generated.PartitionData:
     nodes=st.lists(endpoints, max_size=2),
 )
 def test_its_answer_is_the_bytes_of_the_generated_codec(
-    fetch: ModuleType, answers: Any, version: int, throttle_ms: int, error: int, session_id: int, nodes: Any
+    fetch: ModuleType, responses: Any, version: int, throttle_ms: int, error: int, session_id: int, nodes: Any
 ) -> None:
     by_id = version >= TOPIC_IDS_FROM
     response = generated.Response(
@@ -233,7 +233,7 @@ def test_its_answer_is_the_bytes_of_the_generated_codec(
                 topic_id=b"i" * 16 if by_id else bytes(16),
                 partitions=[as_generated_result(result, version) for result in found],
             )
-            for name, found in answers
+            for name, found in responses
         ],
         node_endpoints=[
             generated.NodeEndpoint(node_id=node, host=host, port=port, rack=rack) for node, host, port, rack in nodes
@@ -241,7 +241,7 @@ def test_its_answer_is_the_bytes_of_the_generated_codec(
         if version >= 16
         else [],
     )
-    by_hand = [(name, b"i" * 16, [fetch.FetchedPartition(*result) for result in found]) for name, found in answers]
+    by_hand = [(name, b"i" * 16, [fetch.FetchedPartition(*result) for result in found]) for name, found in responses]
 
     parts, total = fetch.encode_fetch_response(by_hand, version, throttle_ms, error, session_id, nodes)
 

@@ -185,15 +185,17 @@ def as_result(produce: ModuleType, result: Any, version: int) -> Any:
 
 @pytest.mark.parametrize("produce", PRODUCES)
 @given(
-    answers=st.lists(st.tuples(names, st.lists(results, max_size=3)), max_size=3),
+    responses=st.lists(st.tuples(names, st.lists(results, max_size=3)), max_size=3),
     version=st.sampled_from(VERSIONS),
     throttle_ms=int32,
     nodes=st.lists(endpoints, max_size=2),
 )
 def test_its_answer_is_the_bytes_of_the_generated_codec(
-    produce: ModuleType, answers: Any, version: int, throttle_ms: int, nodes: Any
+    produce: ModuleType, responses: Any, version: int, throttle_ms: int, nodes: Any
 ) -> None:
-    by_hand = [(name, b"i" * 16, [as_result(produce, result, version) for result in found]) for name, found in answers]
+    by_hand = [
+        (name, b"i" * 16, [as_result(produce, result, version) for result in found]) for name, found in responses
+    ]
     response = generated.Response(
         responses=[
             generated.TopicProduceResponse(
@@ -201,7 +203,7 @@ def test_its_answer_is_the_bytes_of_the_generated_codec(
                 topic_id=b"i" * 16 if version >= TOPIC_IDS_FROM else ZERO_UUID,
                 partition_responses=found,
             )
-            for name, found in answers
+            for name, found in responses
         ],
         throttle_time_ms=throttle_ms,
         node_endpoints=[

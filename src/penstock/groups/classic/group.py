@@ -84,16 +84,16 @@ class ClassicGroup(Generations):
         protocols = offered(command.protocols)
         if not self._has_room_for(command.member_id):
             self._remove(command.member_id, draft)
-            draft.answer(ticket, JoinReply(member_id=NO_MEMBER_ID, error=GroupMaxSizeReached))
+            draft.respond(ticket, JoinReply(member_id=NO_MEMBER_ID, error=GroupMaxSizeReached))
         elif not self._accepts(command.protocol_type, protocols):
-            draft.answer(ticket, JoinReply(member_id=command.member_id, error=InconsistentGroupProtocol))
+            draft.respond(ticket, JoinReply(member_id=command.member_id, error=InconsistentGroupProtocol))
         elif command.member_id == NO_MEMBER_ID:
             self._join_new(command, ticket, draft)
         elif command.member_id in self._pending:
             if command.group_instance_id is None:
                 self._add(command, command.member_id, ticket, draft)
             else:
-                draft.answer(ticket, JoinReply(member_id=NO_MEMBER_ID, error=UnknownServerError))
+                draft.respond(ticket, JoinReply(member_id=NO_MEMBER_ID, error=UnknownServerError))
         else:
             self._rejoin(command, ticket, draft)
 
@@ -106,15 +106,15 @@ class ClassicGroup(Generations):
             if self.state is PREPARING:
                 raise RebalanceInProgress
         except BrokerError as error:
-            draft.answer(ticket, error)
+            draft.respond(ticket, error)
             return
         self._synced(member, draft)
         if self.state is STABLE:
-            draft.answer(ticket, self._work(member.assignment))
+            draft.respond(ticket, self._work(member.assignment))
             return
         assert self.state is COMPLETING, "an empty group has no members"
         if member.sync_ticket is not None:
-            draft.answer(member.sync_ticket, RebalanceInProgress())
+            draft.respond(member.sync_ticket, RebalanceInProgress())
         member.sync_ticket = ticket
         if member.member_id == self.members.leader:
             self._assign(dict(command.assignments), draft)
@@ -124,15 +124,15 @@ class ClassicGroup(Generations):
         try:
             member = self._member(command.member_id, command.group_instance_id, command.generation)
         except BrokerError as error:
-            draft.answer(ticket, error)
+            draft.respond(ticket, error)
             return
         self._extend(member, member.session_timeout_ms, draft)
-        draft.answer(ticket, RebalanceInProgress() if self.state is PREPARING else HeartbeatReply())
+        draft.respond(ticket, RebalanceInProgress() if self.state is PREPARING else HeartbeatReply())
 
     def leave(self, command: LeaveGroup, ticket: Ticket, draft: Draft) -> None:
         """Let members go, and the others share their work."""
         left = tuple(self._leave_one(leaving, draft) for leaving in command.members)
-        draft.answer(ticket, LeaveReply(members=left))
+        draft.respond(ticket, LeaveReply(members=left))
         if self.state is not EMPTY and any(member.error is None for member in left):
             self._rebalance(draft)
 
@@ -348,7 +348,7 @@ class ClassicGroup(Generations):
         elif command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
             self._pending[member_id] = draft.now_ms + command.session_timeout_ms
             draft.wake_at(SessionEnd(self.name, member_id), self._pending[member_id])
-            draft.answer(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
+            draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
         else:
             self._add(command, member_id, ticket, draft)
 
@@ -369,7 +369,7 @@ class ClassicGroup(Generations):
         try:
             member = self.members.checked(command.member_id, command.group_instance_id)
         except BrokerError as error:
-            draft.answer(ticket, JoinReply(member_id=command.member_id, error=type(error)))
+            draft.respond(ticket, JoinReply(member_id=command.member_id, error=type(error)))
             return
         assert self.state is not EMPTY, "an empty group has no members"
         protocols = offered(command.protocols)
@@ -377,14 +377,14 @@ class ClassicGroup(Generations):
         # A leader may join again because of what its members do not show, such as partitions that were added.
         if self.state is PREPARING or member.protocols != protocols or (self.state is STABLE and leads):
             if member.join_ticket is not None:
-                draft.answer(member.join_ticket, JoinReply(member_id=member.member_id, error=RebalanceInProgress))
+                draft.respond(member.join_ticket, JoinReply(member_id=member.member_id, error=RebalanceInProgress))
             member.join_ticket = ticket
             self.members.offer(member, protocols)
             member.session_timeout_ms = command.session_timeout_ms
             member.rebalance_timeout_ms = rebalance_timeout_ms(command)
             self._rebalance(draft)
         else:
-            draft.answer(ticket, self._generation_for(member, told=leads))
+            draft.respond(ticket, self._generation_for(member, told=leads))
 
     def _replace(self, command: JoinGroup, old_id: str, member_id: str, ticket: Ticket, draft: Draft) -> None:
         """A static member came back under a new id: it gets the work of the old one, which is fenced.
@@ -405,10 +405,10 @@ class ClassicGroup(Generations):
         draft.remember(self.saved())
         if command.version >= SKIP_ASSIGNMENT_VERSION_MIN:
             leads = self.members.leader == member_id
-            draft.answer(ticket, self._generation_for(member, told=leads, skip_assignment=leads))
+            draft.respond(ticket, self._generation_for(member, told=leads, skip_assignment=leads))
         else:
             # A leader that cannot be told to skip the assignment is not told that it leads.
-            draft.answer(ticket, self._generation_for(member, told=False, leader=led_by))
+            draft.respond(ticket, self._generation_for(member, told=False, leader=led_by))
 
     def _swap(self, old_id: str, member: Member, draft: Draft) -> Member:
         """Put a static member in the place of another. It begins with a session as long as the other's."""

@@ -184,7 +184,7 @@ class Generations:
         for member in self.members:
             member.assignment = NO_ASSIGNMENT
             if member.sync_ticket is not None:
-                draft.answer(member.sync_ticket, RebalanceInProgress())
+                draft.respond(member.sync_ticket, RebalanceInProgress())
                 member.sync_ticket = None
                 self._extend(member, member.session_timeout_ms, draft)
 
@@ -232,7 +232,7 @@ class Generations:
         for member in self.members:
             if member.join_ticket is not None:
                 told = member.member_id == self.members.leader
-                draft.answer(member.join_ticket, self._generation_for(member, told=told))
+                draft.respond(member.join_ticket, self._generation_for(member, told=told))
                 member.join_ticket = None
             member.is_new = False
             self._extend(member, member.session_timeout_ms, draft)
@@ -269,7 +269,7 @@ class Generations:
         """
         for member in self.members:
             if member.sync_ticket is not None:
-                draft.answer(member.sync_ticket, self._work(assignments.get(member.member_id, NO_ASSIGNMENT)))
+                draft.respond(member.sync_ticket, self._work(assignments.get(member.member_id, NO_ASSIGNMENT)))
                 member.sync_ticket = None
                 self._extend(member, member.session_timeout_ms, draft)
         draft.remember(self._snapshot(assignments, draft.now_ms))
@@ -317,10 +317,10 @@ class Generations:
     def _release(self, member: Member, told_id: str, error: Failure, draft: Draft) -> None:
         """Answer what a member waits for with a failure."""
         if member.join_ticket is not None:
-            draft.answer(member.join_ticket, JoinReply(member_id=told_id, error=error))
+            draft.respond(member.join_ticket, JoinReply(member_id=told_id, error=error))
             member.join_ticket = None
         if member.sync_ticket is not None:
-            draft.answer(member.sync_ticket, error())
+            draft.respond(member.sync_ticket, error())
             member.sync_ticket = None
 
     # Time

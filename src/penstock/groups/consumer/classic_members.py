@@ -7,7 +7,7 @@ generation, and a sync tells them what they have. Nobody waits for others in it.
 
 from dataclasses import replace
 
-from penstock.coordinator.step import Answer, Step, Ticket
+from penstock.coordinator.step import Response, Step, Ticket
 from penstock.groups.classic.members import offered
 from penstock.groups.commands import (
     NO_MEMBER_ID,
@@ -122,7 +122,7 @@ class ClassicMembers(Membership):
         self._check_room(member_id)
         self._check_protocols(member_id, command)
         if unknown and command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
-            draft.answer(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
+            draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
             return
         subscription = embedded_subscription(command)
         existing = self.state.static(command.group_instance_id)
@@ -142,7 +142,7 @@ class ClassicMembers(Membership):
             draft.wake_at(self._timer(Alarm.SYNC, member_id), draft.now_ms + command.rebalance_timeout_ms)
             draft.let_sleep(self._timer(Alarm.JOIN, member_id))
         self._rejoining.discard(member_id)
-        draft.answer(
+        draft.respond(
             ticket,
             JoinReply(
                 member_id=member_id,
@@ -215,7 +215,7 @@ class ClassicMembers(Membership):
         current = member.current
         if self.state.assignment.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_rejoin(member, draft)
-            draft.answer(
+            draft.respond(
                 ticket,
                 RebalanceInProgress(
                     f"A new rebalance is triggered in group {self.group} and member {member.member_id} should rejoin "
@@ -226,7 +226,7 @@ class ClassicMembers(Membership):
         draft.let_sleep(self._timer(Alarm.SYNC, member.member_id))
         self._extend_session(member, draft)
         assigned = {topic: frozenset(epochs) for topic, epochs in current.assigned.items()}
-        draft.answer(
+        draft.respond(
             ticket,
             SyncReply(
                 protocol_type=command.protocol_type,
@@ -251,9 +251,9 @@ class ClassicMembers(Membership):
             or (state is MemberState.UNRELEASED_PARTITIONS and not self._waits_for_others(member))
         ):
             self._expect_rejoin(member, draft)
-            draft.answer(ticket, RebalanceInProgress())
+            draft.respond(ticket, RebalanceInProgress())
         else:
-            draft.answer(ticket, HeartbeatReply())
+            draft.respond(ticket, HeartbeatReply())
         return draft.step()
 
     def _waits_for_others(self, member: Member) -> bool:
@@ -293,7 +293,7 @@ class ClassicMembers(Membership):
                 leaving[member.member_id] = member
             left.append(LeftMember(member_id=named.member_id, group_instance_id=named.group_instance_id, error=failure))
         self._fence(list(leaving.values()), draft)
-        draft.answer(ticket, LeaveReply(members=tuple(left)))
+        draft.respond(ticket, LeaveReply(members=tuple(left)))
         return draft.step()
 
     def _leaving(self, named: LeavingMember) -> Member:
@@ -307,7 +307,7 @@ class ClassicMembers(Membership):
 
 def refused(ticket: Ticket, error: BrokerError) -> Step:
     """Nothing happens but that the requester is told why."""
-    return Step(answers=(Answer(ticket, error),))
+    return Step(responses=(Response(ticket, error),))
 
 
 def embedded_subscription(command: JoinGroup) -> Subscription:

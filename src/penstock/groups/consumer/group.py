@@ -89,7 +89,7 @@ class ConsumerGroup(ClassicMembers):
                 reply = self._beat(command, draft)
         except BrokerError as error:
             return refused(ticket, error)
-        draft.answer(ticket, reply)
+        draft.respond(ticket, reply)
         return draft.step()
 
     def _beat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:

@@ -2,23 +2,23 @@ import importlib
 
 import pytest
 
-from penstock.api.answer_errors import count_errors, shape
+from penstock.api.response_errors import count_errors, shape
 from penstock.observe.counters import RequestCounters
 from penstock.wire.api import create_topics, metadata
 from penstock.wire.api.table import TABLE
 from penstock.wire.produce import ProducedPartition
 
 
-class Answer:
+class Response:
     """As the produce handler gives it."""
 
     def __init__(self, topics: list[tuple[str, None, list[ProducedPartition]]]) -> None:
         self.topics = topics
 
 
-def counted(api_key: int, answer: object) -> dict[tuple[int, int], int]:
+def counted(api_key: int, response: object) -> dict[tuple[int, int], int]:
     counters = RequestCounters({}, {})
-    count_errors(counters, api_key, answer)
+    count_errors(counters, api_key, response)
     return counters.errors
 
 
@@ -38,7 +38,7 @@ def test_lists_without_codes_are_left_alone() -> None:
 def test_the_results_of_produce_are_counted_by_partition() -> None:
     good, bad = ProducedPartition(0), ProducedPartition(1, error_code=87)
 
-    assert counted(0, Answer([("t", None, [good, bad, bad])])) == {(0, 87): 2}
+    assert counted(0, Response([("t", None, [good, bad, bad])])) == {(0, 87): 2}
 
 
 @pytest.mark.parametrize("key", sorted(set(TABLE) - {0, 1}))

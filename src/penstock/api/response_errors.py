@@ -15,26 +15,26 @@ PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
 LIST_OF = re.compile(r"list\[(\w+)\]")
 
 
-def count_errors(counters: RequestCounters, api_key: int, answer: Any) -> None:
+def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None:
     """Count every code that is not 0. Only lists whose elements can hold one are walked.
 
     The elements of long lists are counted one by one as they are written, with `count_errors_in`.
     """
     if api_key == OFFSET_COMMIT:
-        for _, _, results in answer.topics:
+        for _, _, results in response.topics:
             for _, code in results:
                 if code:
                     counters.failed(api_key, code)
         return
     if api_key > FETCH:
-        count_errors_in(counters, api_key, answer)
+        count_errors_in(counters, api_key, response)
         return
-    for topic in answer.topics:
+    for topic in response.topics:
         for partition in topic[2]:
             if partition.error_code:
                 counters.failed(api_key, partition.error_code)
-    if api_key == FETCH and answer.error_code:
-        counters.failed(api_key, answer.error_code)
+    if api_key == FETCH and response.error_code:
+        counters.failed(api_key, response.error_code)
 
 
 def count_errors_in(counters: RequestCounters, api_key: int, message: Any) -> None:
