@@ -286,7 +286,7 @@ def served() -> dict[int, Api]:
 
 
 def compared_versions() -> dict[str, tuple[set[int], int]]:
-    """By API: the versions with a recorded answer, and the number of scenarios."""
+    """By API: the versions with a recorded response, and the number of scenarios."""
     sys.path.insert(0, str(ROOT / "tests"))
     families: dict[str, tuple[Any, ...]] = importlib.import_module("differential.scenarios").FAMILIES
     found: dict[str, tuple[set[int], int]] = {}

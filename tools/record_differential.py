@@ -1,11 +1,11 @@
-"""Send the differential script to Apache Kafka and keep its answers in tests/differential/recordings.
+"""Send the differential script to Apache Kafka and keep its responses in tests/differential/recordings.
 
     python tools/record_differential.py                  every family
     python tools/record_differential.py produce fetch    only these
     python tools/record_differential.py --page           only write docs/differences.md from differences.py
     python tools/record_differential.py --check          write nothing, say where Kafka now answers otherwise
 
-A family's file is replaced as a whole, so an answer can only change by a change in the script or in Kafka.
+A family's file is replaced as a whole, so a response can only change by a change in the script or in Kafka.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def play_family(family: str, target: Target) -> recording.Recorded:
 
 
 def report_changes(family: str, played: recording.Recorded) -> int:
-    """Print every field in which these answers differ from the recorded ones; give back how many."""
+    """Print every field in which these responses differ from the recorded ones; give back how many."""
     found = differences_between(recording.load(family), as_loaded(played))
     for difference in found:
         print(f"{family}: {difference}")
@@ -51,7 +51,7 @@ def report_changes(family: str, played: recording.Recorded) -> int:
 
 
 def as_loaded(played: recording.Recorded) -> recording.Recorded:
-    """What the answers are after a way through JSON, where every list is a list."""
+    """What the responses are after a way through JSON, where every list is a list."""
     return {
         name: {version: json.loads(json.dumps(responses)) for version, responses in versions.items()}
         for name, versions in played.items()

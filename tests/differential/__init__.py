@@ -1,1 +1,1 @@
-"""One script of requests, sent to Apache Kafka and to penstock; the answers are compared field by field."""
+"""One script of requests, sent to Apache Kafka and to penstock; the responses are compared field by field."""

@@ -1,4 +1,4 @@
-"""The fields in which two answers differ."""
+"""The fields in which two responses differ."""
 
 from __future__ import annotations
 

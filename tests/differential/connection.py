@@ -42,7 +42,7 @@ class Connection:
         return self._receive(length)
 
     def has_response(self, seconds: float) -> bool:
-        """Whether something comes within this time: an answer, or the end of the connection."""
+        """Whether something comes within this time: a response, or the end of the connection."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def _receive(self, count: int) -> bytes:

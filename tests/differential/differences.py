@@ -22,7 +22,7 @@ PAGE_WIDTH = 120
 
 INTRODUCTION = """# Where penstock differs from Apache Kafka
 
-One script of requests is sent to Apache Kafka and to penstock, and the answers are compared field by field
+One script of requests is sent to Apache Kafka and to penstock, and the responses are compared field by field
 (`tests/differential`). Whatever differs and does not stand here is a bug.
 
 This page is written from `tests/differential/differences.py` by `python tools/record_differential.py --page`.
@@ -35,7 +35,7 @@ Kafka answers in the order of a hash table are compared as sets.
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Fields of answers; a star in `scenario` or `field` stands for any text.
+    """Fields of responses; a star in `scenario` or `field` stands for any text.
 
     `kafka` and `penstock` are the two values as JSON, or a star for any.
     """

@@ -92,7 +92,7 @@ TEXT_SHOWN_MAX = 300
 
 
 class Tokens:
-    """What one run of a scenario knows about the names and ids in its answers."""
+    """What one run of a scenario knows about the names and ids in its responses."""
 
     def __init__(self, bootstrap: str, broker_id: int) -> None:
         self.bootstrap = bootstrap
@@ -137,7 +137,7 @@ class Tokens:
         return self._member_ids.setdefault(value, f"<member {len(self._member_ids) + 1}{of}>")
 
     def learn(self, value: Any) -> None:
-        """Name the topic ids of an answer by the names that stand beside them."""
+        """Name the topic ids of a response by the names that stand beside them."""
         if isinstance(value, dict):
             name = next((value[field] for field in NAME_FIELDS if value.get(field)), None)
             topic_id = value.get("topic_id")

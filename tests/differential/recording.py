@@ -1,4 +1,4 @@
-"""Kafka's answers on disk: one file per family, one line per answer, equal versions kept once.
+"""Kafka's responses on disk: one file per family, one line per answer, equal versions kept once.
 
 {"kafka": "4.3.1", "scenarios": {"wrong_crc": [{"versions": [3, 4], "answers": {"label": {...}}}]}}
 """

@@ -18,7 +18,7 @@ TOPIC_NAME_MAX = 249
 PROBE_ID_BASE = 1_000_000
 TIMED_PLAYS_MAX = 4
 SILENCE_SECONDS = 0.2
-"""An answer that has not come by then is waiting for something."""
+"""A response that has not come by then is waiting for something."""
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -76,7 +76,7 @@ def scenarios(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A running broker, and what the script must know of it to read its answers."""
+    """A running broker, and what the script must know of it to read its responses."""
 
     bootstrap: str
     broker_id: int
@@ -107,7 +107,7 @@ def look_at(bootstrap: str, prefix: str = "") -> Target:
 
 
 def ask(connection: Connection, api: str, version: int, body: Body) -> dict[str, Any]:
-    """One request, one answer, decoded."""
+    """One request, one response, decoded."""
     correlation_id = connection.next_correlation_id()
     connection.send_frame(codec.encode_request(api, version, correlation_id, CLIENT_ID, body))
     answered, response = codec.decode_response(api, version, connection.receive_frame())
@@ -130,7 +130,7 @@ class Peer:
         self._asked.append((api, version, correlation_id))
 
     def receive(self) -> dict[str, Any]:
-        """The answer to the oldest request without one."""
+        """The response to the oldest request without one."""
         api, version, correlation_id = self._asked.pop(0)
         answered, response = codec.decode_response(api, version, self.connection.receive_frame())
         assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
@@ -148,7 +148,7 @@ class Peer:
         return response
 
     def waits(self, label: str) -> None:
-        """Record whether the oldest request is still without an answer after a moment."""
+        """Record whether the oldest request is still without a response after a moment."""
         self.run.timed()
         self.run.record(label, {"waits": not self.connection.has_response(SILENCE_SECONDS)})
 
@@ -157,7 +157,7 @@ class Peer:
         return self.receive()
 
     def ask(self, label: str, body: Body, *, api: str | None = None, version: int | None = None) -> dict[str, Any]:
-        """Send the scenario's own API and version unless told otherwise, and record the answer."""
+        """Send the scenario's own API and version unless told otherwise, and record the response."""
         self.send(api or self.run.scenario.api, self.run.version if version is None else version, body)
         return self.take(label)
 
@@ -175,7 +175,7 @@ class Run:
         self.responses: Responses = {}
         self.tokens = Tokens(target.bootstrap, target.broker_id)
         self.is_timed = False
-        """Whether real time takes part in the answers, so that they are others where the script is held up in it."""
+        """Whether real time takes part in the responses, so that they are others where the script is held up in it."""
         self._connection: Connection | None = None
         self._peers: list[Peer] = []
 
@@ -216,7 +216,7 @@ class Run:
         version: int | None = None,
         own_only: bool = False,
     ) -> dict[str, Any]:
-        """Send, record the answer under the label, and give it back as the broker sent it."""
+        """Send, record the response under the label, and give it back as the broker sent it."""
         try:
             response = self.do(api or self.scenario.api, self.version if version is None else version, body)
         except Disconnected:
@@ -229,7 +229,7 @@ class Run:
         return response
 
     def tell(self, label: str, body: Body) -> None:
-        """Send what has no answer, and record whether the connection still lives."""
+        """Send what has no response, and record whether the connection still lives."""
         request = codec.encode_request(
             self.scenario.api, self.version, self.connection.next_correlation_id(), CLIENT_ID, body
         )
@@ -254,7 +254,7 @@ class Run:
             self.record(label, {"answers": answered, "connected": True})
 
     def ask_frame(self, label: str, payload: bytes, *, api: str, version: int) -> None:
-        """Send a frame as it is, and record what comes back read as an answer of this API and version."""
+        """Send a frame as it is, and record what comes back read as a response of this API and version."""
         try:
             self.connection.send_frame(payload)
             _, response = codec.decode_response(api, version, self.connection.receive_frame())
@@ -351,10 +351,10 @@ class Run:
 def play(
     scenario: Scenario, version: int, target: Target, *, is_right: Callable[[Responses], bool] = lambda _: True
 ) -> Responses:
-    """Run a scenario at one version and give back its recorded answers.
+    """Run a scenario at one version and give back its recorded responses.
 
-    One in which real time takes part is run again, up to a bound, where it did not end or the answers are not right: a
-    machine that has more to do may hold the script up until a session is over.
+    One in which real time takes part is run again, up to a bound, where it did not end or the responses are not right:
+    a machine that has more to do may hold the script up until a session is over.
     """
     for left in range(TIMED_PLAYS_MAX - 1, -1, -1):
         run = Run(scenario, version, replayed(target, left))

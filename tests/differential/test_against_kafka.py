@@ -1,4 +1,4 @@
-"""Every scenario of the script, at every version: penstock answers as Apache Kafka's recorded answers say."""
+"""Every scenario of the script, at every version: penstock answers as Apache Kafka's recorded responses say."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Transactor:
         } | fields
 
     def took(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Remember the id and epoch of an answer that has them."""
+        """Remember the id and epoch of a response that has them."""
         if response.get("error_code") == "none" and response.get("producer_id", -1) >= 0:
             self.producer_id, self.epoch = response["producer_id"], response["producer_epoch"]
             self.run.tokens.producer_id(self.producer_id)

@@ -1,6 +1,6 @@
 """A client without comfort: bytes on a socket, with kafka-python's codec for the messages.
 
-It hides nothing a test could want to see: error codes, throttle times, closed connections, answers' order.
+It hides nothing a test could want to see: error codes, throttle times, closed connections, responses' order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class Wire:
-    """One connection. `ask` sends a request and returns its answer; `send` and `receive` do the halves."""
+    """One connection. `ask` sends a request and returns its response; `send` and `receive` do the halves."""
 
     def __init__(self, bootstrap: str, *, client_id: str | None = "raw", timeout: float = TIMEOUT_SECONDS) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -61,7 +61,7 @@ class Wire:
         return bytes(request.encode(header=True, framed=True))
 
     def receive(self) -> Any:
-        """The next answer. It must be to the oldest request without one."""
+        """The next response. It must be to the oldest request without one."""
         correlation, request = self._expected.pop(0)
         frame = self.read_frame()
         answered = struct.unpack_from(">i", frame)[0]
@@ -77,7 +77,7 @@ class Wire:
         self.socket.sendall(data)
 
     def read_frame(self) -> bytes:
-        """One answer, without its length."""
+        """One response, without its length."""
         (length,) = struct.unpack(">i", self.read(4))
         return self.read(length)
 
@@ -117,7 +117,7 @@ class Wire:
     def produce(
         self, topic: str, batch: bytes, *, partition: int = 0, acks: int = -1, version: int = 9
     ) -> ProducedPartition:
-        """Produce to one partition; its answer, also when that is an error. Nothing for acks=0."""
+        """Produce to one partition; its response, also when that is an error. Nothing for acks=0."""
         request = produce_request(topic, batch, partition=partition, acks=acks, version=version)
         if acks == 0:
             self.send(request)
@@ -233,7 +233,7 @@ def fetch_request(
 
 
 def is_served(bootstrap: str) -> bool:
-    """Whether a new client gets an answer: asked after everything a bad one does."""
+    """Whether a new client gets a response: asked after everything a bad one does."""
     with contextlib.suppress(OSError, EOFError), Wire(bootstrap, client_id="good") as good:
         return bool(good.versions())
     return False

@@ -31,7 +31,7 @@ def logged(broker: PenstockProcess) -> list[dict[str, Any]]:
 
 
 def await_line(broker: PenstockProcess, event: str, topic: str) -> None:
-    """A thread of the broker writes its log, so a line may be behind the answer to its request."""
+    """A thread of the broker writes its log, so a line may be behind the response to its request."""
     deadline = time.monotonic() + SECONDS_MAX
     while not any(line["event"] == event and line.get("topic") == topic for line in logged(broker)):
         assert time.monotonic() < deadline, f"no {event} of {topic} in the log"

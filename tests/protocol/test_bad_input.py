@@ -31,7 +31,7 @@ BROKER_SETTINGS = {"connections.frame.timeout.ms": "600000"} if about_penstock()
 
 @pytest.fixture(autouse=True)
 def the_next_client_is_served(broker: Any) -> Iterator[None]:
-    """Whatever a test did, a good client that comes after it gets its answer."""
+    """Whatever a test did, a good client that comes after it gets its response."""
     yield
     assert is_served(broker.bootstrap)
 
@@ -141,7 +141,7 @@ def test_unknown_tags_are_skipped(wire: Wire) -> None:
 
 
 def test_a_hundred_pipelined_requests_are_answered_in_order(wire: Wire, topic: str) -> None:
-    """`Wire.receive` refuses an answer out of turn. The fetches wait longer than what comes behind them takes."""
+    """`Wire.receive` refuses a response out of turn. The fetches wait longer than what comes behind them takes."""
     wire.send(fetch_request([(topic, 0, 0)], wait_ms=300, bytes_min=1 << 20))
     for number in range(33):
         wire.send(produce_request(topic, batch(values=[b"%d" % number]), acks=(1, -1)[number % 2]))
@@ -204,7 +204,7 @@ def test_a_client_that_never_reads_holds_up_only_itself(broker: Any, topic: str)
     before = resident(broker)
 
     with Wire(broker.bootstrap) as greedy:
-        # Ten gigabytes of answers asked for, none taken: by fetches, and by what is made in memory.
+        # Ten gigabytes of responses asked for, none taken: by fetches, and by what is made in memory.
         flood(greedy, greedy.encode(fetch_request([(topic, 0, 0)], partition_bytes_max=50 << 20)), count=1000)
         with Wire(broker.bootstrap) as other:
             flood(other, other.encode(MetadataRequest(version=12, topics=None)), count=100_000)

@@ -92,7 +92,7 @@ class Polled:
 def polled(*consumers: KafkaConsumer) -> Iterator[Polled]:
     """What the consumers read, each polled by a thread of its own until the block ends.
 
-    The polls are long: kafka-python forgets the answer to a SyncGroup when a poll ends before it comes, and then
+    The polls are long: kafka-python forgets the response to a SyncGroup when a poll ends before it comes, and then
     neither beats nor joins again.
     """
     found = Polled()

@@ -28,7 +28,7 @@ from protocol.topics import create_topic, fresh_name, wait_until
 
 TIMEOUT = 60.0
 FOREVER_MS = 600_000
-"""Longer than any connection of a test waits for an answer."""
+"""Longer than any connection of a test waits for a response."""
 
 
 def delete(broker: Any, topic: str) -> None:
@@ -284,7 +284,7 @@ def set_quota(wire: Wire, client_id: str, name: str, value: float) -> None:
 
 
 def is_muted_while_others_are_served(broker: Any, muted: Wire, throttled_ask: Callable[[], int]) -> bool:
-    """An answer on a new connection comes, to a request sent later, before that on the muted one.
+    """A response on a new connection comes, to a request sent later, before that on the muted one.
 
     False where nothing was shown: the client was not over its quota yet, or its silence was over too soon to see it.
     """

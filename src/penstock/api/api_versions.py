@@ -56,7 +56,7 @@ class ApiVersions:
         )
 
     def unsupported(self) -> gen.Response:
-        """The answer to a version from the future, in the oldest encoding: which versions of this request are known."""
+        """The response to an unknown version, in the oldest encoding: which versions of this request are known."""
         return gen.Response(
             error_code=UnsupportedVersion.code,
             api_keys=[row for row in self._rows() if row.api_key == gen.API_KEY],

@@ -96,7 +96,7 @@ class ConsumerGroups:
 def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
     if isinstance(reply, BrokerError):
         return beat_api.Response(error_code=reply.code, error_message=str(reply) or None)
-    assert isinstance(reply, ConsumerHeartbeatReply), f"an answer to a heartbeat: {reply!r}"
+    assert isinstance(reply, ConsumerHeartbeatReply), f"a response to a heartbeat: {reply!r}"
     assignment: beat_api.Assignment | None = None
     if reply.assignment is not None:
         assignment = beat_api.Assignment(

@@ -66,7 +66,7 @@ class Coordinators:
         return self._respond(context, request)
 
     async def _make_and_respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        # Where it cannot be made, the answer says that there is no coordinator yet.
+        # Where it cannot be made, the response says that there is no coordinator yet.
         with suppress(BrokerError):
             if request.key_type == GROUP:
                 await self._internal.ensure_offsets()

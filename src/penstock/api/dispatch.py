@@ -1,4 +1,4 @@
-"""From a frame to its answer: header, version check, decoding, the handler, encoding."""
+"""From a frame to its response: header, version check, decoding, the handler, encoding."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Dispatcher:
             return self._frame(api, context, response)
         except Exception as error:
             self._on_bug(api.name, error)
-            raise CloseConnection(f"the answer to {api.name} v{context.api_version} cannot be encoded") from error
+            raise CloseConnection(f"the response to {api.name} v{context.api_version} cannot be encoded") from error
 
     def _throttle(self, api: BoundApi, context: RequestContext) -> None:
         """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""
@@ -182,7 +182,7 @@ class Dispatcher:
 
     def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame | FrameLater:
         if context.throttle_ms:
-            # The client is told at once and kept waiting after that: an answer held back would look like a failure.
+            # The client is told at once and kept waiting after that: a response held back would look like a failure.
             # Some responses (SaslHandshake, WriteTxnMarkers) have no field for it: those clients are only muted.
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = context.throttle_ms
@@ -215,13 +215,13 @@ class Dispatcher:
             raise
         except Exception as error:
             self._on_bug(api.name, error)
-            raise CloseConnection(f"the answer to {api.name} v{context.api_version} cannot be encoded") from error
+            raise CloseConnection(f"the response to {api.name} v{context.api_version} cannot be encoded") from error
         return self._framed(api, context, list(message.parts))
 
     def _framed(self, api: BoundApi, context: RequestContext, body: bytes | Frame) -> Frame:
         """A response's body behind its header."""
         version = context.api_version
-        # An ApiVersions answer has the old header at every version: its reader does not know yet what we speak.
+        # An ApiVersions response has the old header at every version: its reader does not know yet what we speak.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
         if isinstance(body, bytes):
             if flexible:
@@ -236,7 +236,7 @@ class Dispatcher:
 
 
 def drop(result: Any) -> None:
-    """Let go of an answer that will not be sent: work that has not begun, or a waiter."""
+    """Let go of a response that will not be sent: work that has not begun, or a waiter."""
     if iscoroutine(result):
         result.close()
     elif type(result) is Pending:

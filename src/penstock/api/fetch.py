@@ -1,7 +1,7 @@
 """Fetch (1), v4 to v18: read batches from some partitions, waiting for them if need be.
 
 At least one batch comes back where there is one, however large, so that a small limit never stops a reader. Records
-leave as slices of files; a slice that is not in memory is first read by a thread, and the answer waits for that.
+leave as slices of files; a slice that is not in memory is first read by a thread, and the response waits for that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ISOLATION_LEVELS = (0, READ_COMMITTED)
 TOPIC_IDS_FROM = 13
 LEADERS_FROM = 16
 COPY_BYTES_MAX = 16 * 1024
-"""Up to this size records are copied into the answer: one system call less than sending them from the file."""
+"""Up to this size records are copied into the response: one system call less than sending them from the file."""
 
 
 class FetchResponse:
@@ -59,7 +59,7 @@ class FetchResponse:
         self.error_code = error_code
         self.throttle_time_ms = 0
         self.encoded: list[Buffer] | None = None
-        """The topics of a long answer, encoded already."""
+        """The topics of a long response, encoded already."""
 
 
 def encode(response: FetchResponse, version: int) -> list[Buffer]:
@@ -75,7 +75,7 @@ def encode(response: FetchResponse, version: int) -> list[Buffer]:
 
 
 class Fetch:
-    """The read path, from the request's words to the answer's."""
+    """The read path, from the request's words to the response's."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class Fetch:
         return response
 
     def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchResponse | Pending:
-        """Answer at once, or when a thread has brought what is not in memory."""
+        """Respond at once, or when a thread has brought what is not in memory."""
         cold: list[FileSlice] = []
         for _, outcome in job.results:
             note_cold(outcome, cold)

@@ -1,4 +1,4 @@
-"""How a request gets to a coordinator, and its answer back: at once, or when it is there."""
+"""How a request gets to a coordinator, and its response back: at once, or when it is there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Asked(Protocol[C]):
 
 
 def ask(coordinator: Asked[C], command: C, response: Callable[[Reply | BrokerError], Any]) -> Any:
-    """The answer to a command, made from the coordinator's by `response`, or what it will be in.
+    """The response to a command, made from the coordinator's by `response`, or what it will be in.
 
     Raises a `BrokerError` where the coordinator cannot be asked.
     """
@@ -47,7 +47,7 @@ def ask(coordinator: Asked[C], command: C, response: Callable[[Reply | BrokerErr
 
 
 class Gathering:
-    """Answers of several coordinators that go out as one: `finish` makes it when the last is there."""
+    """Responses of several coordinators that go out as one: `finish` makes it when the last is there."""
 
     __slots__ = ("_finish", "_left", "_pending")
 
@@ -64,7 +64,7 @@ class Gathering:
             pending.attempt(lambda: pending.resolve(self._finish()))
 
     def outcome(self) -> Any:
-        """The answer, if everything is there; else what it will be in."""
+        """The response, if everything is there; else what it will be in."""
         if not self._left:
             return self._finish()
         self._pending = Pending()
@@ -74,7 +74,7 @@ class Gathering:
 def when_committed(
     coordinators: Sequence[CoordinatorContext[Any]], response: Any, failed: Callable[[BrokerError], Any]
 ) -> Any:
-    """An answer that tells what was read: it goes out when nothing it tells can be undone any more."""
+    """A response that tells what was read: it goes out when nothing it tells can be undone any more."""
     waits: dict[Future[None], CoordinatorContext[Any]] = {}
 
     def stop_waiting() -> None:

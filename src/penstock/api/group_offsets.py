@@ -1,7 +1,7 @@
 """OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47), every version: how far groups have read.
 
 Topics are named up to version 9 of the first two and have ids from version 10 on. A commit is the most frequent of all
-requests to a coordinator, so it has a codec of its own, and its answer is made before it is known to have worked.
+requests to a coordinator, so it has a codec of its own, and its response is made before it is known to have worked.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class GroupOffsets:
             if isinstance(reply, BrokerError):
                 fail(taken, dict.fromkeys(range(len(entries)), type(reply)))
             else:
-                assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
+                assert isinstance(reply, CommitReply), f"a response to a commit: {reply!r}"
                 if reply.failures:
                     fail(taken, reply.failures)
             return CommitResponse(merged(unknown, taken) if unknown else taken)
@@ -269,7 +269,7 @@ class GroupOffsets:
         def response(reply: Reply | BrokerError) -> delete_api.Response:
             if isinstance(reply, BrokerError):
                 return delete_api.Response(error_code=reply.code)
-            assert isinstance(reply, DeleteOffsetsReply), f"an answer to a deletion of offsets: {reply!r}"
+            assert isinstance(reply, DeleteOffsetsReply), f"a response to a deletion of offsets: {reply!r}"
             for at, (name, index) in enumerate(taken):
                 failure = reply.failures.get(at)
                 add_deleted(results, name, index, 0 if failure is None else failure.code)
@@ -366,7 +366,7 @@ def fetch_topic_error(topic: fetch_api.OffsetFetchRequestTopics, code: int) -> f
 def group_error(
     group: fetch_api.OffsetFetchRequestGroup, error: BrokerError, version: int
 ) -> fetch_api.OffsetFetchResponseGroup:
-    """Why a whole group has no answer; the first version can only say so of each partition."""
+    """Why a whole group has no response; the first version can only say so of each partition."""
     if version >= GROUP_ERROR_FROM:
         return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return fetch_api.OffsetFetchResponseGroup(

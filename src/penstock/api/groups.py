@@ -1,7 +1,7 @@
 """JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), DescribeGroups (15), ListGroups (16) and
 DeleteGroups (42), every version: members of classic groups, and groups as operators see them.
 
-The coordinator decides; here its answers are put into the words of each version.
+The coordinator decides; here its responses are put into the words of each version.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def client_host(context: RequestContext) -> str:
 def joined(reply: Reply | BrokerError, version: int) -> join_api.Response:
     if isinstance(reply, BrokerError):
         reply = JoinReply(member_id="", error=type(reply))
-    assert isinstance(reply, JoinReply), f"an answer to a join: {reply!r}"
+    assert isinstance(reply, JoinReply), f"a response to a join: {reply!r}"
     protocol = reply.protocol or None
     return join_api.Response(
         error_code=0 if reply.error is None else reply.error.code,
@@ -294,7 +294,7 @@ def joined(reply: Reply | BrokerError, version: int) -> join_api.Response:
 def synced(reply: Reply | BrokerError) -> sync_api.Response:
     if isinstance(reply, BrokerError):
         return sync_api.Response(error_code=reply.code)
-    assert isinstance(reply, SyncReply), f"an answer to a sync: {reply!r}"
+    assert isinstance(reply, SyncReply), f"a response to a sync: {reply!r}"
     return sync_api.Response(
         protocol_type=reply.protocol_type, protocol_name=reply.protocol, assignment=reply.assignment
     )
@@ -318,7 +318,7 @@ def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version
     elif isinstance(reply, BrokerError):
         return leave_api.Response(error_code=reply.code)
     else:
-        assert isinstance(reply, LeaveReply), f"an answer to a leave: {reply!r}"
+        assert isinstance(reply, LeaveReply), f"a response to a leave: {reply!r}"
         responses = [
             leave_api.MemberResponse(
                 member_id=member.member_id,
@@ -368,5 +368,5 @@ def described(
 
 
 def deletion_failure(reply: Reply, name: str) -> BrokerError | None:
-    assert isinstance(reply, DeleteGroupsReply), f"an answer to a deletion: {reply!r}"
+    assert isinstance(reply, DeleteGroupsReply), f"a response to a deletion: {reply!r}"
     return reply.failures.get(name)

@@ -44,10 +44,10 @@ EPOCHS_AT_ONCE_MAX = 16
 """Topics, and partitions of one, whose epochs are looked up in one turn of the loop: each may open its log."""
 
 SEARCHES_MAX = 10
-"""Searches of one log for one answer: each but the first follows a change of its files."""
+"""Searches of one log for one response: each but the first follows a change of its files."""
 
 Search = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogView], TimedOffset | None]]
-"""An answer to fill in, its replica, the offset readers may see up to, and the look-up that reads the disk."""
+"""A response to fill in, its replica, the offset readers may see up to, and the look-up that reads the disk."""
 
 
 class Offsets:

@@ -305,7 +305,7 @@ class Produce:
         return self._wait(response, waits, request.timeout_ms)
 
     def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Pending:
-        """Answer when every batch is as safe as was asked for, or say at the deadline which are not.
+        """Respond when every batch is as safe as was asked for, or say at the deadline which are not.
 
         A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
         """

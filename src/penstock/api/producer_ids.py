@@ -62,7 +62,7 @@ class ProducerIdentities:
         def response(reply: Reply | BrokerError) -> gen.Response:
             if isinstance(reply, BrokerError):
                 return failed(told_to(reply, context.api_version, FENCED_FROM_INIT))
-            assert isinstance(reply, ProducerInitialized), f"an answer to a producer: {reply!r}"
+            assert isinstance(reply, ProducerInitialized), f"a response to a producer: {reply!r}"
             return gen.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
 
         assert request.transactional_id is not None, "a producer without transactions"

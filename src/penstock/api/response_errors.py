@@ -1,4 +1,4 @@
-"""The error codes in an answer, wherever its message has them, counted."""
+"""The error codes in a response, wherever its message has them, counted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CreateTopics (19), DeleteTopics (20) and CreatePartitions (37), every version: topics made, removed and grown.
 
-An answer is given when the change is on disk and this broker serves the topic, so timeouts have nothing to bound.
+A response is given when the change is on disk and this broker serves the topic, so timeouts have nothing to bound.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class TopicsDescribe:
 
 
 class Page:
-    """One answer being filled."""
+    """One response being filled."""
 
     def __init__(self, reach: Reach, *, room: int) -> None:
         self.topics: list[gen.DescribeTopicPartitionsResponseTopic] = []

@@ -202,7 +202,7 @@ class Transactions:
         return self._add_offsets(context, request)
 
     async def _make_and_add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
-        # Where it cannot be made, the answer says that there is no coordinator for the group.
+        # Where it cannot be made, the response says that there is no coordinator for the group.
         with suppress(BrokerError):
             await self._internal.ensure_offsets()
         return self._add_offsets(context, request)
@@ -244,7 +244,7 @@ class Transactions:
         def response(reply: Reply | BrokerError) -> end_api.Response:
             if isinstance(reply, BrokerError):
                 return end_api.Response(error_code=told_to(reply, context.api_version, FENCED_FROM).code)
-            assert isinstance(reply, TransactionEnded), f"an answer to the end of a transaction: {reply!r}"
+            assert isinstance(reply, TransactionEnded), f"a response to the end of a transaction: {reply!r}"
             return end_api.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
 
         command = EndTransaction(
@@ -268,7 +268,7 @@ class Transactions:
             others = told_committer(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
             codes: dict[tuple[str, int], int] = {}
             if not isinstance(reply, BrokerError):
-                assert isinstance(reply, CommitReply), f"an answer to a commit: {reply!r}"
+                assert isinstance(reply, CommitReply), f"a response to a commit: {reply!r}"
                 failures = reply.failures.items()
                 codes = {(entries[at].topic, entries[at].partition): failure.code for at, failure in failures}
 
@@ -362,7 +362,7 @@ def no_error(_: TopicPartition) -> int:
 def topic_results(
     topics: list[add_api.AddPartitionsToTxnTopic], code: Callable[[TopicPartition], int]
 ) -> list[add_api.AddPartitionsToTxnTopicResult]:
-    """The answer has the shape of the request, whatever that repeats or leaves out."""
+    """The response has the shape of the request, whatever that repeats or leaves out."""
 
     def told(topic: add_api.AddPartitionsToTxnTopic) -> add_api.AddPartitionsToTxnTopicResult:
         return add_api.AddPartitionsToTxnTopicResult(

@@ -105,7 +105,7 @@ def resource(entity: Entity, name: str) -> Resource:
 
 
 def require_broker(admin: Admin, target: Resource) -> None:
-    """Refuse a broker that is not there: librdkafka would wait for it, and the answer would be a timeout."""
+    """Refuse a broker that is not there: librdkafka would wait for it, and the response would be a timeout."""
     if target.kind != Entity.BROKER:
         return
     there = admin.brokers()

@@ -22,7 +22,7 @@ FILE_MARK = "@"
 
 
 class OutputFormat(StrEnum):
-    """For whom the answer is: a person, or a program."""
+    """For whom the output is: a person, or a program."""
 
     TABLE = "table"
     JSON = "json"

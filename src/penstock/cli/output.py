@@ -1,4 +1,4 @@
-"""Answers go to stdout: aligned columns for a person, JSON for a program. Progress goes to a terminal's stderr."""
+"""Results go to stdout: aligned columns for a person, JSON for a program. Progress goes to a terminal's stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Number(str):
 
 
 def say(*lines: str) -> None:
-    """Lines of an answer, on stdout. Names in them may come from anybody, so none of them can hold a control code."""
+    """Lines of a result, on stdout. Names in them may come from anybody, so none of them can hold a control code."""
     for line in lines:
         print(printable(line))
 

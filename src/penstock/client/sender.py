@@ -93,7 +93,7 @@ class Sender:
             self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait for every answer; raise the first failure, saying how many there were."""
+        """Wait for every response; raise the first failure, saying how many there were."""
         left = self._producer.flush(DELIVERY_SECONDS_MAX + PROPAGATION_SECONDS_MAX)
         if self.first_failure is not None:
             raise ClientError(

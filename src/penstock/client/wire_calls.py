@@ -40,7 +40,7 @@ class ClusterView:
 
 
 class WireCalls:
-    """Connections to the brokers of a cluster. Every call either returns an answer or raises `ClientError`."""
+    """Connections to the brokers of a cluster. Every call either returns a response or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         if not speaks_plaintext(connection):
@@ -89,7 +89,7 @@ class WireCalls:
         return response.host, response.port
 
     def _of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
-        """The answer of the first address that gives one."""
+        """The response of the first address that gives one."""
         failed: ClientError | None = None
         for address in self._bootstrap:
             try:
@@ -100,7 +100,7 @@ class WireCalls:
         raise failed
 
     def ask(self, doing: str, address: Address, api: ModuleType, version: int, request: Any) -> Any:
-        """One request, one answer, of the generated module of an API."""
+        """One request, one response, of the generated module of an API."""
         self._asked += 1
         header = encode_request_header(api.API_KEY, version, self._asked, CLIENT_ID)
         payload = header + api.encode_request(request, version)
@@ -128,7 +128,7 @@ def speaks_plaintext(connection: Connection) -> bool:
 
 
 def refuse(doing: str, code: int) -> None:
-    """Raise what an error code of an answer means."""
+    """Raise what an error code of a response means."""
     if code:
         raise failure(kafka().KafkaError(code), doing)
 

@@ -219,10 +219,10 @@ class NetworkKeys:
         2000,
         Kind.INT,
         minimum=1,
-        doc="Partitions described in one DescribeTopicPartitions answer.",
+        doc="Partitions described in one DescribeTopicPartitions response.",
     )
     fetch_max_bytes: int = key(
-        "fetch.max.bytes", 55 * 1024 * 1024, Kind.INT, minimum=1024, doc="Bytes in one Fetch answer."
+        "fetch.max.bytes", 55 * 1024 * 1024, Kind.INT, minimum=1024, doc="Bytes in one Fetch response."
     )
     max_incremental_fetch_session_cache_slots: int = key(
         "max.incremental.fetch.session.cache.slots", 1000, Kind.INT, minimum=0, doc="Fetch sessions kept at once."

@@ -27,7 +27,7 @@ class ReplicaKeys:
         "replica.fetch.min.bytes", 1, Kind.INT, doc="Bytes a leader waits for before it answers a follower."
     )
     replica_fetch_response_max_bytes: int = key(
-        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, Kind.INT, minimum=0, doc="Bytes in one answer."
+        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, Kind.INT, minimum=0, doc="Bytes in one response."
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest a leader keeps a follower waiting."
@@ -45,7 +45,7 @@ class ReplicaKeys:
         "replica.socket.receive.buffer.bytes", 64 * 1024, Kind.INT, doc="SO_RCVBUF of a connection to a leader."
     )
     replica_socket_timeout_ms: int = key(
-        "replica.socket.timeout.ms", 30_000, Kind.INT, doc="How long a follower waits for its leader's answer."
+        "replica.socket.timeout.ms", 30_000, Kind.INT, doc="How long a follower waits for its leader's response."
     )
     replication_quota_window_num: int = key(
         "replication.quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a replication throttle looks at."

@@ -1,6 +1,6 @@
 """The context of one partition of a coordinator's topic: it writes what its shard decides, then responds.
 
-A command is decided, its events are appended in one batch and applied, and its answers wait for the batch to be
+A command is decided, its events are appended in one batch and applied, and its responses wait for the batch to be
 committed. What is decided, and what the records look like, is the business of each kind of coordinator.
 """
 
@@ -37,7 +37,7 @@ from penstock.storage.view import LogView
 from penstock.wire.records import RecordBatchBuilder
 
 Sink = Callable[[Reply | BrokerError], None]
-"""Takes the one answer to a command."""
+"""Takes the one response to a command."""
 
 
 class Shard(Protocol):
@@ -125,7 +125,7 @@ class CoordinatorContext(ABC, Generic[S]):
         self._next_ticket = 0
         self._waiting: dict[Ticket, Sink] = {}
         self._end = replica.state.log_end
-        """Where the last batch written here ends: answers wait until everything below is committed."""
+        """Where the last batch written here ends: responses wait until everything below is committed."""
         self._refusing = False
         """The last batch was not taken, which has been said."""
         self._timers_set: dict[Hashable, Timer] = {}
@@ -145,7 +145,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
     @property
     def waiting(self) -> int:
-        """Requests that have no answer yet."""
+        """Requests that have no response yet."""
         return len(self._waiting)
 
     # Serving
@@ -159,7 +159,7 @@ class CoordinatorContext(ABC, Generic[S]):
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any more. What was asked for stands, as it does in Kafka."""
+        """Nobody waits for this response any more. What was asked for stands, as it does in Kafka."""
         self._waiting.pop(ticket, None)
 
     def shard(self) -> S:
@@ -256,7 +256,7 @@ class CoordinatorContext(ABC, Generic[S]):
         raise AssertionError(f"nobody waits for {done}")
 
     def carry_out(self, step: Step) -> None:
-        """Write a step's events, apply them, start what it asks for, and answer when that is safe."""
+        """Write a step's events, apply them, start what it asks for, and respond when that is safe."""
         now_ms = self._clock.now_ms()
         builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
         self.add_events(builder, step, now_ms)
@@ -269,7 +269,7 @@ class CoordinatorContext(ABC, Generic[S]):
             builder.add(now_ms, key, value)
 
     def write(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
-        """Append the batch of some steps, apply their events, and let their answers go when that is safe."""
+        """Append the batch of some steps, apply their events, and let their responses go when that is safe."""
         if builder.count:
             if len(steps) > 1 and builder.size_bytes > self._replica.config.max_message_bytes:
                 for step in steps:
@@ -342,10 +342,10 @@ class CoordinatorContext(ABC, Generic[S]):
             responses += refused.responses
         self._release(responses)
 
-    # Answering
+    # Responding
 
     def _release(self, responses: Sequence[Response], effects: Sequence[Effect] = ()) -> None:
-        """Answer when everything written so far is committed: now, on a broker that flushes to the page cache."""
+        """Respond when everything written so far is committed: now, on a broker that flushes to the page cache."""
         try:
             wait = self._replica.committed(self._end)
         except BrokerError as error:
@@ -357,7 +357,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._release_later(wait, responses, effects)
 
     def _release_later(self, wait: "Future[None]", responses: Sequence[Response], effects: Sequence[Effect]) -> None:
-        """Answer when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
+        """Respond when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
         left = list(responses)
 
         def came_back(done: "Future[None]") -> None:

@@ -1,4 +1,4 @@
-"""What a coordinator gives back for a command: what to write, whom to answer, when to wake it.
+"""What a coordinator gives back for a command: what to write, whom to respond to, when to wake it.
 
 A coordinator decides on a command and changes nothing but its short-lived waiting lists; what it decides to remember
 are events. The coordinator runtime writes a step's events to the log in one batch, applies them to the coordinator at
@@ -77,9 +77,9 @@ class Effect(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decision. Events are written together or not at all; answers wait for them; timers and jobs start at once.
+    """One decision. Events are written together or not at all; responses wait for them; timers and jobs start at once.
 
-    Effects wait as answers do, and are dropped where the events were not written or may be undone.
+    Effects wait as responses do, and are dropped where the events were not written or may be undone.
     """
 
     events: tuple[Event, ...] = ()

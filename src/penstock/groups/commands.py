@@ -1,4 +1,4 @@
-"""What a coordinator of groups can be asked, and how it answers, in its own terms.
+"""What a coordinator of groups can be asked, and how it responds, in its own terms.
 
 A request's version is kept where its meaning depends on it. Failures of a whole request are answered with the error
 itself; a reply names errors only where it tells something beside them, such as the id that a member has to use.
@@ -27,7 +27,7 @@ NO_FAILURES: Mapping[int, Failure] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Let me in, or let me stay: the answer waits until everybody has said so and a generation begins.
+    """Let me in, or let me stay: the response waits until everybody has said so and a generation begins.
 
     `client_host` is what descriptions show, as Kafka prints it: a slash and the address.
     """
@@ -69,7 +69,7 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """What is my work? A leader says everybody's; the answer waits for it to be remembered."""
+    """What is my work? A leader says everybody's; the response waits for it to be remembered."""
 
     group: str
     member_id: str

@@ -74,7 +74,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
             raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
 
     def submit(self, command: GroupCommand, sink: Sink) -> Ticket:
-        """Decide on a command; `sink` gets its answer, before this returns or later. Raises where nobody is served."""
+        """Decide on a command; `sink` gets its response, before this returns or later. Raises if it serves none."""
         ticket = self.ticket(sink)
         if type(command) is CommitOffsets:
             self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))

@@ -160,8 +160,8 @@ class GroupShard:
     def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
         """The log did not take a step's events, so they were not applied: its requests are answered with the failure.
 
-        The returned step takes the place of the refused one: it has an answer for each of its answers, and its timers.
-        It has nothing to be written.
+        The returned step takes the place of the refused one: it has a response for each of its responses, and its
+        timers. It has nothing to be written.
         """
         draft = Draft(now_ms)
         draft.add(Step(timers=step.timers, jobs=step.jobs))
@@ -179,7 +179,7 @@ class GroupShard:
     def unloaded(self) -> Step:
         """This broker coordinates these groups no longer: whoever waits is told to look elsewhere.
 
-        There are only answers in it: the context drops the shard, and its timers with it.
+        There are only responses in it: the context drops the shard, and its timers with it.
         """
         draft = Draft(now_ms=0)
         for group in self._groups.values():

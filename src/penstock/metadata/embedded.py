@@ -330,7 +330,7 @@ class EmbeddedStore:
                 try:
                     callback(seen)
                 except Exception as error:
-                    # A watcher's bug must be heard of, and must not leave the other waiters without an answer.
+                    # A watcher's bug must be heard of, and must not leave the other waiters without a response.
                     context = {"message": f"a watcher of {path} failed", "exception": error}
                     self._loop.call_exception_handler(context)
 

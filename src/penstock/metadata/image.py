@@ -45,7 +45,7 @@ class ImageDelta:
 class MetadataImage:
     """The cluster as of the last transaction seen. Read it freely; only its catalog applies changes.
 
-    `version` goes up with every change, so an answer built from the image can be kept until it does.
+    `version` goes up with every change, so a response built from the image can be kept until it does.
     """
 
     __slots__ = (
@@ -185,7 +185,7 @@ class MetadataImage:
         return entity, limits
 
     def _apply_office(self, change: Change) -> bool:
-        """Who is controller, and of which cluster; True where brokers' answers change with it."""
+        """Who is controller, and of which cluster; True where brokers' responses change with it."""
         if change.path == records.CONTROLLER:
             self.controller_id = -1 if change.data is None else int(change.data)
             return True

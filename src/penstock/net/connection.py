@@ -1,4 +1,4 @@
-"""One client's socket: bytes in, frames to the server, answers out in the order of their requests.
+"""One client's socket: bytes in, frames to the server, responses out in the order of their requests.
 
 The socket is driven by readiness callbacks instead of an asyncio transport, for two reasons that can be measured:
 received bytes land in one buffer that is handed on without a copy, and a file's bytes leave by `sendfile` without
@@ -55,9 +55,9 @@ class ConnectionLimits:
 
     frame_bytes_max: int
     requests_waiting_max: int = 128
-    """Answers outstanding on one connection before it is read no further."""
+    """Responses outstanding on one connection before it is read no further."""
     out_bytes_max: int = 2 << 20
-    """Unsent answer bytes before the connection is read no further."""
+    """Unsent response bytes before the connection is read no further."""
     idle_s: float = 600.0
     frame_s: float = 60.0
     """A frame that has begun must have arrived whole by then."""
@@ -71,7 +71,7 @@ class Serve(Protocol):
 
 
 class Slot:
-    """A place in the queue of answers."""
+    """A place in the queue of responses."""
 
     __slots__ = ("frame", "pending", "ready")
 
@@ -82,7 +82,7 @@ class Slot:
 
 
 class Connection:
-    """A peer. Requests are taken up in order; answers leave in order, also where a later one is ready first.
+    """A peer. Requests are taken up in order; responses leave in order, also where a later one is ready first.
 
     An exception that is not expected closes this connection, is reported once to `on_bug`, and goes no further: what
     calls in here (the loop, a listener, a waiter that serves many connections) serves others as well.
@@ -172,7 +172,7 @@ class Connection:
         self._loop.add_reader(self._fd, self._on_readable)
 
     def _blocked(self) -> bool:
-        """Whether no request may be served: one is being worked at, a throttle, unsent answers, its share is used."""
+        """Whether no request may be served: one is being worked at, a throttle, unsent responses, its share is used."""
         return self.closed or self._held or self._muted or self._queued or self._full()
 
     def _pause(self) -> None:
@@ -310,7 +310,7 @@ class Connection:
             self._pause()
 
     def _serve_frames(self) -> bool:
-        """Whether it stopped with frames left, because too many answers have piled up."""
+        """Whether it stopped with frames left, because too many responses have piled up."""
         view = self._view
         limits = self._limits
         served = 0
@@ -420,7 +420,7 @@ class Connection:
             raise
 
     def _drain_slots(self) -> None:
-        """Answers that are ready leave, up to the first that is not."""
+        """Responses that are ready leave, up to the first that is not."""
         if self.closed:
             return
         slots = self._slots
@@ -431,7 +431,7 @@ class Connection:
         if self._working:
             return
         if slots and self._out:
-            # Answers come in rows: the next of this peer's is likely to be there before the turn ends.
+            # Responses come in rows: the next of this peer's is likely to be there before the turn ends.
             if not self._gathering:
                 self._gathering = True
                 self._loop.call_soon(self._gathered)
@@ -623,7 +623,7 @@ class Connection:
     def overdue(self, now_s: float, *, is_reset: bool = False) -> str | None:
         """Why this connection should be closed, if it should. Called from time to time.
 
-        What a muted peer sent before it reset is served even so: it may be a producer that wants no answer.
+        What a muted peer sent before it reset is served even so: it may be a producer that wants no response.
         """
         if is_reset and not self._muted:
             return "the peer reset the connection"
@@ -645,7 +645,7 @@ class Connection:
         return None
 
     def _vanished(self) -> str | None:
-        """A peer that resets while its answer waits may go unnoticed: some loops report an error only to a reader."""
+        """A peer that resets while its response waits may go unnoticed: some loops report an error only to a reader."""
         try:
             return None if self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else "the peer closed"
         except (BlockingIOError, InterruptedError):
@@ -654,7 +654,7 @@ class Connection:
             return f"receive failed: {error.strerror}"
 
     def close(self, reason: str) -> None:
-        """Let go of the socket and of every answer still waited for. Closing twice is closing once."""
+        """Let go of the socket and of every response still waited for. Closing twice is closing once."""
         if self.closed:
             return
         self.closed = True

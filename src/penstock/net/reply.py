@@ -17,11 +17,11 @@ class FileRange(Protocol):
 
 Buffer = bytes | bytearray | memoryview | FileRange
 Frame = list[Buffer]
-"""A whole answer with its length prefix, as the pieces to send one after another."""
+"""A whole response with its length prefix, as the pieces to send one after another."""
 
 
 class Pending:
-    """An answer that waits, while the requests behind it go on being worked at.
+    """A response that waits, while the requests behind it go on being worked at.
 
     Use it when the request's effects are done and only the reply has to wait: a long poll, an acknowledgement that
     waits for the disk. Its maker calls `resolve` or `fail` once; a connection that closes first calls `on_abandon`.
@@ -37,7 +37,7 @@ class Pending:
         self._failure: Exception | None = None
 
     def resolve(self, response: Any) -> None:
-        """Give the answer; after that nothing is left to abandon."""
+        """Give the response; after that nothing is left to abandon."""
         assert response is not None, "a pending answer resolves to something"
         self.on_abandon = None
         sink = self._sink
@@ -82,7 +82,7 @@ class Pending:
 
 
 class PendingFrame:
-    """A pending answer together with how its bytes are made."""
+    """A pending response together with how its bytes are made."""
 
     __slots__ = ("encode", "pending")
 
@@ -94,7 +94,7 @@ class PendingFrame:
 
 FrameLater = Coroutine[Any, Any, Frame | PendingFrame | None]
 Outcome = Frame | PendingFrame | FrameLater | None
-"""What serving a frame gives. None: the protocol wants no answer. A coroutine holds the connection until it ends."""
+"""What serving a frame gives. None: the protocol wants no response. A coroutine holds the connection until it ends."""
 
 
 class CloseConnection(Exception):

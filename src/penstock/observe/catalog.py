@@ -32,7 +32,7 @@ REQUEST_SECONDS = histogram(
     "How long a request kept the event loop busy; waiting for data, replicas or disk is not counted.",
     "api",
 )
-REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in answers.", "api", "error")
+REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in responses.", "api", "error")
 REQUESTS_REFUSED = counter(
     "penstock_requests_refused_total",
     "Frames that were not answered because they could not be parsed; their connection was closed.",

@@ -10,7 +10,7 @@ from penstock.observe.metric import Sample
 
 
 class RequestCounters:
-    """Answers by API and version. A dispatcher fetches its row once and then only adds to it."""
+    """Responses by API and version. A dispatcher fetches its row once and then only adds to it."""
 
     __slots__ = ("_api_names", "_error_names", "errors", "refused", "rows")
 

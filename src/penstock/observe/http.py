@@ -1,6 +1,6 @@
 """GET /metrics, /healthz and /readyz over HTTP/1.1: the three pages that monitoring asks for, and nothing else.
 
-It shares the broker's event loop on purpose: an answer to /healthz proves that the loop turns.
+It shares the broker's event loop on purpose: a response to /healthz proves that the loop turns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATUS_TEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One HTTP answer before it becomes bytes."""
+    """One HTTP response before it becomes bytes."""
 
     status: int
     body: bytes

@@ -8,7 +8,7 @@ from penstock.storage.log import Log
 def divergence(log: Log, state: Partition, offset: int, fetched_epoch: int) -> tuple[int, int] | None:
     """Where a reader at `offset`, whose last batch is of `fetched_epoch`, left this log's history; None: it did not.
 
-    The answer is an epoch and where it ended: up to there the two agree.
+    The response is an epoch and where it ended: up to there the two agree.
     """
     if fetched_epoch == state.leader_epoch:
         # Known also while nothing has been written in it.

@@ -3,7 +3,7 @@
 Everything of Fetch that is neither bytes on the wire nor quotas. A request runs through here as
 
     job = fetches.begin(...)        the session, or none; raises the session's errors
-    job.read()                      True: answer now; False: `job.wait(ms, callback)`, whose end reads again
+    job.read()                      True: respond now; False: `job.wait(ms, callback)`, whose end reads again
     job.answer(now_ms)              the session's id and the partitions to tell
 """
 
@@ -36,7 +36,7 @@ Told = tuple[FetchPartition, Fetched | BrokerError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much an answer may hold, and how little it should."""
+    """How much a response may hold, and how little it should."""
 
     bytes_min: int
     bytes_max: int
@@ -51,7 +51,7 @@ def nobody_left() -> bool:
 
 
 class FetchJob:
-    """One request on its way to an answer."""
+    """One request on its way to a response."""
 
     __slots__ = (
         "_by_topic_id",
@@ -111,7 +111,7 @@ class FetchJob:
         return self._session is None and not self._partitions
 
     def read(self) -> bool:
-        """Look at every partition that may have news. True when the answer is not worth delaying."""
+        """Look at every partition that may have news. True when the response is not worth delaying."""
         limits = self._limits
         session = self._session
         results: list[Told] = []
@@ -220,15 +220,15 @@ class FetchJob:
         return NO_SESSION if self._session is None else self._session.id
 
     def cancel(self) -> None:
-        """The connection closed: nobody wants the answer."""
+        """The connection closed: nobody wants the response."""
         if self._delayed is not None:
             self._delayed.cancel()
             self._end_wait()
 
     def response(self, now_ms: int) -> tuple[int, list[Told]]:
-        """The session to name and what to tell; `InvalidFetchSessionEpoch` when the answer has been overtaken.
+        """The session to name and what to tell; `InvalidFetchSessionEpoch` when the response has been overtaken.
 
-        Call it when the answer goes out and not before: it notes what the reader then knows.
+        Call it when the response goes out and not before: it notes what the reader then knows.
         """
         session = self._session
         if session is not None:

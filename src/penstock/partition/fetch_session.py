@@ -1,7 +1,7 @@
 """Fetch sessions: a reader names its partitions once and then only what changes, and is answered likewise.
 
 A reader of a thousand quiet partitions would otherwise send and receive all thousand at each poll. A session remembers
-what the reader asked and what it was last told; the next answer leaves out whatever would say nothing new.
+what the reader asked and what it was last told; the next response leaves out whatever would say nothing new.
 
 Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
 broker settles one when it has looked and found nothing, and activates it when its log moves.
@@ -89,7 +89,7 @@ class FetchPartition:
         self.fetched_epoch = request.fetched_epoch
 
     def told(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
-        """Note what the reader is about to be told; False when it knows all of it and the answer may leave it out.
+        """Note what the reader is about to be told; False when it knows all of it and the response may leave it out.
 
         An error is always told, and the watermark forgotten with it, so that the recovery is told too.
         """
@@ -186,7 +186,7 @@ class FetchSession:
             self.active[key] = partition
 
     def check_response(self, request_epoch: int) -> None:
-        """An answer that waited is void when a later request of the session has been taken in the meantime."""
+        """A response that waited is void when a later request of the session has been taken in the meantime."""
         if self.epoch != epoch_after(request_epoch):
             raise InvalidFetchSessionEpoch()
 

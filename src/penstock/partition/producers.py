@@ -34,7 +34,7 @@ NO_OFFSET = -1
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: the answer it got then is the answer it gets now."""
+    """The batch is in the log already: the response it got then is the response it gets now."""
 
     base_offset: int
     last_offset: int

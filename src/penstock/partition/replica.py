@@ -80,7 +80,7 @@ class Replica(ServedReplica):
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """Append the one batch that `records` is, or raise why not. Offsets are written into `records` itself.
 
-        A batch that must be compressed anew or opened, and is large, is worked at off the loop: then the answer is to
+        A batch that must be compressed anew or opened, and is large, is worked at off the loop: then the response is to
         be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch, for
         whose markers `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
         """

@@ -62,7 +62,7 @@ RECORDS_RATIO_USUAL = 8
 """Most batches hold no more than this many times their compressed size."""
 
 RECORD_ERRORS_MAX = 1000
-"""Faulty records named one by one in an answer."""
+"""Faulty records named one by one in a response."""
 
 TIMESTAMP_MAX = 2**63 - 1
 ZSTD_FROM_VERSION = 7

@@ -17,7 +17,7 @@ ENTRIES_PER_PAGE = PAGE_BYTES // ENTRY_BYTES
 
 
 class WouldBlock(Exception):
-    """The answer is on the disk and not in memory: ask again off the loop."""
+    """The response is on the disk and not in memory: ask again off the loop."""
 
 
 def encode(offsets: "array[int]", positions: "array[int]") -> bytes:

@@ -1,4 +1,4 @@
-"""A single Apache Kafka broker from its jars, to record answers from and to measure against.
+"""A single Apache Kafka broker from its jars, to record responses from and to measure against.
 
     with ApacheKafka() as kafka:
         ... kafka.bootstrap ...
@@ -78,7 +78,7 @@ class ApacheKafka(BrokerChild):
 
     Entering it formats the storage, starts the broker and waits until it serves; leaving it stops the process by its
     id and removes the folder. ``start_seconds`` is the time from the start of the process (format not counted) to the
-    first answer.
+    first response.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class BrokerChild(ABC):
         self.folder = folder
         self.port = port
         self.start_seconds = 0.0
-        """From the start of the process to its first answer."""
+        """From the start of the process to its first response."""
         self._child: Child | None = None
 
     @abstractmethod

@@ -24,7 +24,7 @@ class PenstockProcess(BrokerChild):
             broker.start()
 
     Leaving it stops the process by its id and removes its data, if the folder is a temporary one. ``start_seconds``
-    is the time from the start of the process to the first answer.
+    is the time from the start of the process to the first response.
     """
 
     def __init__(

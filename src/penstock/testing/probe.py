@@ -42,7 +42,7 @@ def has_brokers(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
 
 
 def _ask(host: str, port: int, api: int, version: int, body: bytes, timeout_seconds: float) -> bytes | None:
-    """One request with correlation id 1 and no client id; the answer's body, or None when there is no good answer."""
+    """One request with correlation id 1 and no client id; the response's body, or None without a good one."""
     request = struct.pack(">hhih", api, version, 1, -1) + body
     try:
         with socket.create_connection((host, port), timeout=timeout_seconds) as connection:

@@ -83,7 +83,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         self._markers = markers
 
     def submit(self, command: TxnCommand, sink: Sink) -> Ticket:
-        """Decide on a command; `sink` gets its answer, before this returns or later. Raises where nobody is served."""
+        """Decide on a command; `sink` gets its response, before this returns or later. Raises if it serves none."""
         ticket = self.ticket(sink)
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
         return ticket
@@ -99,7 +99,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         self._begin(effect, effect.partitions)
 
     def _begin(self, ending: WriteMarkers, partitions: Sequence[TopicPartition]) -> None:
-        # The answer to whoever ended the transaction goes out first: it promises what is in the coordinator's log.
+        # The response to whoever ended the transaction goes out first: it promises what is in the coordinator's log.
         # The loop takes this up before anything else is read, so that their next request finds it done.
         get_running_loop().call_soon(self._tell, Round(ending, partitions))
 

@@ -58,7 +58,7 @@ def _is_current(command: InitProducer, old: Transaction) -> bool:
 def initialized(
     command: InitProducer, old: Transaction | None, producer_id: Callable[[], int], now_ms: int
 ) -> Transaction:
-    """The id with its new producer, or the answer to the retry of one. `producer_id` takes a fresh one, or raises."""
+    """The id with its new producer, or the response to the retry of one. `producer_id` takes a fresh one, or raises."""
     timeout_ms = TIMEOUT_MS_NEVER if command.two_phase_commit else command.timeout_ms
     if old is None:
         return created(command.transactional_id, producer_id(), timeout_ms, now_ms)

@@ -32,7 +32,7 @@ def encode_event(event: TxnEvent) -> tuple[bytes, bytes | None]:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> tuple[wire.TopicPartitions, ...]:
-    """Partitions as records and answers list them."""
+    """Partitions as records and responses list them."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

@@ -80,7 +80,7 @@ class TxnShard:
     # Decisions
 
     def decide(self, command: TxnCommand, ticket: Ticket, now_ms: int) -> Step:
-        """What a command leads to: exactly one answer, in this step. Nothing is raised."""
+        """What a command leads to: exactly one response, in this step. Nothing is raised."""
         try:
             match command:
                 case AddPartitions():
@@ -148,7 +148,7 @@ class TxnShard:
         return Step(responses=responses, timers=tuple(timers.values()))
 
     def unloaded(self) -> Step:
-        """This broker coordinates these ids no longer. Nobody waits here for an answer, so there is none to give."""
+        """This broker coordinates these ids no longer. Nobody waits here for a response, so there is none to give."""
         return NOTHING
 
     # Facts

@@ -48,7 +48,7 @@ def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *,
 
 
 def kept(old: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
-    """The epoch it has: the answer to a retry."""
+    """The epoch it has: the response to a retry."""
     return _emptied(old, old.producer_id, old.epoch, old.last_epoch, timeout_ms, now_ms)
 
 

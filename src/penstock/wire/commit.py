@@ -95,7 +95,7 @@ def _read_request(reader: Reader, version: int) -> CommitRequest:
 
 
 def encode_commit_response(topics: list[TopicResponse], version: int, throttle_ms: int) -> bytes:
-    """The answer's body."""
+    """The response's body."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"OffsetCommit has no version {version}"
     flexible = version >= FLEXIBLE_FROM
     out = FlexibleWriter() if flexible else Writer()

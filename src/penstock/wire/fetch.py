@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """Fetch by hand, versions 4 to 18: every message a broker serves goes out through here.
 
-The answer is a list of buffers. A partition's records stand in it as the very object they came as (bytes, a view, a
+The response is a list of buffers. A partition's records stand in it as the very object they came as (bytes, a view, a
 slice of a file: anything that has a length), so that the network can send them from where they are. Joined, the list
 is byte for byte what the generated ``api.fetch`` writes.
 """
@@ -26,7 +26,7 @@ VERSION_MAX = 18
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 PARTITIONS_PER_SLICE = 256
-"""Partitions of a long answer that are encoded at once."""
+"""Partitions of a long response that are encoded at once."""
 
 HIGH_WATERMARK_UNKNOWN = (1 << 63) - 1
 
@@ -275,7 +275,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> tuple[list[Sized], int]:
-    """The answer's body as buffers in the order they are sent, and how many bytes they are together."""
+    """The response's body as buffers in the order they are sent, and how many bytes they are together."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
     parts: list[Sized] = []
     total = 0
@@ -297,7 +297,7 @@ def encode_fetch_response(
 
 
 def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: list[Sized]) -> Iterator[None]:
-    """Add the encoded topics of a long answer to `parts`, some partitions at a time, as `encode_fetch_response` would.
+    """Add the encoded topics of a long response to `parts`, partitions in lots, as `encode_fetch_response` does.
 
     `encode_fetch_head` goes before them.
     """
@@ -314,7 +314,7 @@ def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: l
 
 
 def encode_fetch_head(topic_count: int, version: int, throttle_ms: int, error_code: int, session_id: int) -> bytes:
-    """What stands before the topics of an answer."""
+    """What stands before the topics of a response."""
     out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
     out += _HEAD_V7.pack(throttle_ms, error_code, session_id) if version >= 7 else _HEAD_V4.pack(throttle_ms)
     out.length(topic_count)

@@ -92,7 +92,7 @@ def response_is_flexible(api_key: int, api_version: int) -> bool:
     """Whether the response's header has tagged fields.
 
     That of ApiVersions never has: a client that asks for a version the broker does not know must still be able to
-    read the answer.
+    read the response.
     """
     return api_key != API_VERSIONS and api_version >= _FLEXIBLE_FROM.get(api_key, _NEVER)
 

@@ -133,7 +133,7 @@ def encode_produce_response(
     throttle_ms: int,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The answer's body; ``node_endpoints`` say where the leaders named in the results listen."""
+    """The response's body; ``node_endpoints`` say where the leaders named in the results listen."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce has no version {version}"
     if version < FLEXIBLE_FROM:
         return _encode_legacy(topics, version, throttle_ms)

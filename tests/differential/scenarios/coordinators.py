@@ -17,7 +17,7 @@ def find(kind: int, *keys: str) -> Body:
 
 
 def found(run: Run, label: str, body: Body) -> None:
-    """Kafka makes its internal topics on the first question, so ask until it has an answer."""
+    """Kafka makes its internal topics on the first question, so ask until it has a response."""
 
     def is_there() -> bool:
         response = run.do("find_coordinator", run.version, body)

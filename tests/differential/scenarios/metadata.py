@@ -47,7 +47,7 @@ def missing_topic_without_creation(run: Run) -> None:
 
 
 def missing_topic_is_created(run: Run) -> None:
-    """The first answer says there is none, a later one has it."""
+    """The first response says there is none, a later one has it."""
     name = missing(run, "new").name
     run.ask("first", body({"name": name}, create=True))
     run.await_topic(name, 1)

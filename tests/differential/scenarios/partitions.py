@@ -84,7 +84,7 @@ def described(run: Run) -> None:
 
 
 def described_all(run: Run) -> None:
-    """No names mean all topics; a cursor and a limit keep the answer to this scenario's own."""
+    """No names mean all topics; a cursor and a limit keep the response to this scenario's own."""
     first = run.topic("a", partitions=3)
     cursor = {"topic_name": first.name, "partition_index": 0}
     run.ask("two from the cursor", {"topics": [], "response_partition_limit": 2, "cursor": cursor})

@@ -39,7 +39,7 @@ def look(run: Run, topic: Topic, label: str = "log", partition: int = 0) -> None
 
 
 def refused(run: Run, records: bytes, **configs: str) -> None:
-    """The answer to a bad batch, and that nothing was written."""
+    """The response to a bad batch, and that nothing was written."""
     topic = run.topic(**configs)
     run.ask("answer", produce_body(topic, records))
     look(run, topic)
@@ -57,7 +57,7 @@ def acks_one(run: Run) -> None:
 
 
 def acks_none(run: Run) -> None:
-    """No answer comes, the connection stays, the record is there."""
+    """No response comes, the connection stays, the record is there."""
     topic = run.topic()
     run.tell("good", produce_body(topic, batch(b"a"), acks=0))
     look(run, topic)

@@ -163,7 +163,7 @@ def list_offsets_with_isolation(run: Run) -> None:
 
 
 def many_aborted(run: Run) -> None:
-    """The list of aborted transactions is that of the batches in the answer."""
+    """The list of aborted transactions is that of the batches in the response."""
     topic = ledger(run)
     names = [transactor(run, f"x{index}") for index in range(4)]
     for who in names:

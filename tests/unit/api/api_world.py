@@ -84,7 +84,7 @@ class World:
         return cls(store, parts)
 
     async def ask(self, key: int, request: Any, version: int | None = None) -> Any:
-        """The answer as a client of that version would read it; of the highest version where none is given."""
+        """The response as a client of that version would read it; of the highest version where none is given."""
         api = self.apis[key]
         codec = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
         version = api.versions[-1] if version is None else version

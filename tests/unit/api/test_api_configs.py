@@ -118,7 +118,7 @@ def test_what_has_no_settings_is_refused_in_words(tmp_path: Path, kind: int, nam
     in_world(tmp_path, act)
 
 
-def test_a_topics_setting_is_in_force_when_the_answer_comes(tmp_path: Path) -> None:
+def test_a_topics_setting_is_in_force_when_the_response_comes(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await topic(world)
         for version in range(2):

@@ -1,4 +1,4 @@
-"""Requests to coordinators that cannot serve them, and answers that depend on the request's version."""
+"""Requests to coordinators that cannot serve them, and responses that depend on the request's version."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fetch_request(version: int) -> Any:
 
 
 def fetch_error(response: Any) -> int:
-    """Where the versions say that a whole group has no answer."""
+    """Where the versions say that a whole group has no response."""
     if response.groups:
         return int(response.groups[0].error_code)
     if response.error_code or not response.topics:

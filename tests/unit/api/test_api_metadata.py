@@ -90,7 +90,7 @@ def test_no_list_means_all_and_an_empty_one_means_none_but_for_the_first_version
     in_world(tmp_path, act)
 
 
-def test_a_missing_topic_is_made_and_told_in_one_answer(tmp_path: Path) -> None:
+def test_a_missing_topic_is_made_and_told_in_one_response(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         for version in VERSIONS:
             name = f"new-{version}"

@@ -91,7 +91,7 @@ def test_a_topic_is_made_and_told_as_far_as_the_version_can(tmp_path: Path, vers
     in_world(tmp_path, act)
 
 
-def test_a_topic_is_served_when_the_answer_comes(tmp_path: Path) -> None:
+def test_a_topic_is_served_when_the_response_comes(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await world.ask(CREATE_TOPICS, create(creatable("a", max_message_bytes="999")))
         assert world.replicas.get("a", 0).config.max_message_bytes == 999

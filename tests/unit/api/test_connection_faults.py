@@ -205,7 +205,7 @@ class World:
         return sock
 
     async def live(self) -> int:
-        """Ask everything and read every answer, or as many as come before the connection closes; how many came."""
+        """Ask everything and read every response, or as many as come before the connection closes; how many came."""
         loop = asyncio.get_running_loop()
         responses = 0
         with await self.connect() as sock:

@@ -25,7 +25,7 @@ def run(shell: str, *, environment: dict[str, str] | None = None) -> subprocess.
 
 @pytest.mark.parametrize("command", ["explain 6", "explain 6 -o json", "version", "--version", "--help"])
 @pytest.mark.parametrize("target", [">/dev/full", ">&-"])
-def test_an_answer_that_cannot_be_written_is_a_failure(command: str, target: str) -> None:
+def test_a_response_that_cannot_be_written_is_a_failure(command: str, target: str) -> None:
     done = run(f"penstock {command} {target}")
 
     assert done.returncode == 1

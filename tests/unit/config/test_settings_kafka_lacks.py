@@ -19,7 +19,7 @@ SHOWN_TOPIC_KEYS = [name for name, key in TOPIC_KEYS.items() if not key.internal
 
 
 def kafkas_names(scenario: str, label: str) -> set[str]:
-    """The settings that Kafka's recorded answer shows."""
+    """The settings that Kafka's recorded response shows."""
     responses = next(iter(load("configs")[scenario].values()))
     (result,) = responses[label]["results"]
     return {each["name"] for each in result["configs"]}

@@ -99,7 +99,7 @@ def test_a_store_is_bootstrapped_once(tmp_path: Path) -> None:
     run(tmp_path, first)
 
 
-def test_topics_are_there_when_the_answer_is(tmp_path: Path) -> None:
+def test_topics_are_there_when_the_response_is(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         heard: list[ImageDelta] = []
         cluster.catalog.listen(heard.append)

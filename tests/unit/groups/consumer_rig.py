@@ -50,7 +50,7 @@ class Topics:
 
 @dataclass
 class Waiting:
-    """A request that has no answer yet."""
+    """A request that has no response yet."""
 
     ticket: Ticket
 

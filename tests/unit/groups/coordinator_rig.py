@@ -68,13 +68,13 @@ class Groups:
         return self.coordinators.of(group)
 
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
-        """Ask, and give the list that the answer will be in."""
+        """Ask, and give the list that the response will be in."""
         responses: list[Reply | BrokerError] = []
         self.of(group_of(command)).submit(command, responses.append)
         return responses
 
     async def response(self, command: GroupCommand) -> Any:
-        """Ask, let a turn of the loop pass, and give the answer."""
+        """Ask, let a turn of the loop pass, and give the response."""
         responses = self.ask(command)
         await asyncio.sleep(0)
         assert len(responses) == 1, f"{len(responses)} answers to {command}"

@@ -91,7 +91,7 @@ class Rig:
         return f"{prefix}-{self._ids}"
 
     def send(self, command: GroupCommand) -> int:
-        """Ask the shard; the number of the request is what its answer is found by."""
+        """Ask the shard; the number of the request is what its response is found by."""
         self.tickets += 1
         self.run(self.shard.decide(command, Ticket(self.tickets), self.now_ms))
         return self.tickets

@@ -217,7 +217,7 @@ def test_a_follower_that_wants_other_topics_calls_a_rebalance() -> None:
     assert isinstance(first.heartbeat(), RebalanceInProgress)
 
 
-def test_a_member_that_missed_the_answer_to_its_join_gets_it_again() -> None:
+def test_a_member_that_missed_the_response_to_its_join_gets_it_again() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)

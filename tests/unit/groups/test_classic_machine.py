@@ -72,7 +72,7 @@ class Groups(RuleBasedStateMachine):
         return ticket
 
     def hear(self) -> None:
-        """Learn what every answer since tells, and check it."""
+        """Learn what every response since tells, and check it."""
         for ticket, reply in list(self.rig.replies.items())[self.heard :]:
             self.heard += 1
             command = self.commands.get(ticket)

@@ -15,7 +15,7 @@ from penstock.groups.consumer.responses import ConsumerHeartbeatReply
 # Joining and sharing
 
 
-def test_the_first_member_gets_everything_with_its_first_answer() -> None:
+def test_the_first_member_gets_everything_with_its_first_response() -> None:
     rig = Rig()
 
     reply = rig.join("m1", "a")

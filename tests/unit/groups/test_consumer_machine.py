@@ -48,7 +48,7 @@ class Client:
     owned: set[Slot] = field(default_factory=set)
     told: set[Slot] = field(default_factory=set)
     unsure: bool = True
-    """Something went wrong since the last answer: the next heartbeat says everything."""
+    """Something went wrong since the last response: the next heartbeat says everything."""
 
     def request(self) -> object:
         indexes: dict[TopicId, list[int]] = {}

@@ -106,7 +106,7 @@ def test_a_target_that_is_late_is_for_those_who_are_still_there() -> None:
     assert sum(len(part.partitions) for target in targets.values() for part in target) == 5_000
 
 
-def test_an_answer_does_not_wait_for_a_job_that_got_lost() -> None:
+def test_a_response_does_not_wait_for_a_job_that_got_lost() -> None:
     rig = Rig(Topics(a=5_000))
     rig.jobs_wait = True
     rig.join("m1", "a")

@@ -1,4 +1,4 @@
-"""The context of one shard: what is written together, when answers go out, and what happens when the log says no."""
+"""The context of one shard: what is written together, when responses go out, and what happens when the log says no."""
 
 import asyncio
 import errno
@@ -212,7 +212,7 @@ def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another(
     with_groups(act, offsets_topic(configs=SMALL))
 
 
-def test_with_flush_group_an_answer_waits_for_the_disk() -> None:
+def test_with_flush_group_a_response_waits_for_the_disk() -> None:
     async def act(groups: Groups) -> None:
         responses = groups.ask(commit(7))
         await asyncio.sleep(0)
@@ -277,7 +277,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 
 
-def test_an_answer_without_events_waits_for_those_before_it() -> None:
+def test_a_response_without_events_waits_for_those_before_it() -> None:
     async def act(groups: Groups) -> None:
         member, generation = await flushed_member(groups)
         groups.ask(commit(7, member_id=member, generation=generation))
@@ -307,7 +307,7 @@ async def flushed_member(groups: Groups) -> tuple[str, int]:
     return joined.member_id, joined.generation
 
 
-def test_a_disk_that_fails_before_the_flush_takes_the_answer_back() -> None:
+def test_a_disk_that_fails_before_the_flush_takes_the_response_back() -> None:
     async def act(groups: Groups) -> None:
         responses = groups.ask(commit(7))
         await asyncio.sleep(0)

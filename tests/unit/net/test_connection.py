@@ -174,7 +174,7 @@ def test_a_negative_length_closes_the_connection() -> None:
     asyncio.run(scenario())
 
 
-def test_an_answer_that_waits_holds_back_later_answers_but_not_later_requests() -> None:
+def test_a_response_that_waits_holds_back_later_responses_but_not_later_requests() -> None:
     pending = Pending()
     served: list[bytes] = []
 
@@ -218,7 +218,7 @@ def test_answers_of_one_turn_leave_together() -> None:
     asyncio.run(work())
 
 
-def test_an_answer_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
+def test_a_response_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
     waiting: asyncio.Queue[Pending] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
@@ -238,7 +238,7 @@ def test_an_answer_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
     asyncio.run(work())
 
 
-def test_an_answer_resolved_before_it_is_delivered_goes_out_at_once() -> None:
+def test_a_response_resolved_before_it_is_delivered_goes_out_at_once() -> None:
     def serve(_: Connection, frame: memoryview) -> Outcome:
         pending = Pending()
         pending.resolve(bytes(frame))

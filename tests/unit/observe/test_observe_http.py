@@ -47,7 +47,7 @@ def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
 
 
 async def ask(server: ObserveServer, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send raw bytes; the status, headers and body of the answer."""
+    """Send raw bytes; the status, headers and body of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(request)
     response = await reader.read()

@@ -42,7 +42,7 @@ def test_the_results_of_produce_are_counted_by_partition() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(set(TABLE) - {0, 1}))
-def test_an_answer_without_errors_has_none(key: int) -> None:
+def test_a_response_without_errors_has_none(key: int) -> None:
     module = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
 
     assert counted(key, module.Response()) == {}

@@ -45,7 +45,7 @@ class Ledger:
             self.aborted.append(AbortedTxn(producer_id, first, offset, min(self._first.values(), default=offset + 1)))
 
     def read(self, offset: int, bytes_max: int) -> tuple[int, list[AbortedTxn]]:
-        """The offset behind the last batch of an answer, and the list that comes along."""
+        """The offset behind the last batch of a response, and the list that comes along."""
         fetched = self.replica.read(offset, bytes_max, at_least_one=True, read_committed=True)
         data = fetched.records.read() if isinstance(fetched.records, FileSlice) else fetched.records
         assert fetched.aborted is not None
@@ -61,7 +61,7 @@ def aborted_one_after_the_other(count: int, **configs: str) -> Ledger:
     return ledger
 
 
-def test_a_reader_is_told_of_the_transactions_in_its_answer_and_not_of_all_that_follow() -> None:
+def test_a_reader_is_told_of_the_transactions_in_its_response_and_not_of_all_that_follow() -> None:
     ledger = aborted_one_after_the_other(20)
 
     end, told = ledger.read(8, 3 * PAYLOAD_BYTES)
@@ -87,7 +87,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from((10, 900, 5_000)),
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40_000)), min_size=1, max_size=8))
-def test_no_transaction_of_an_answer_is_missing_in_its_list(
+def test_no_transaction_of_a_response_is_missing_in_its_list(
     steps: list[tuple[int, int, bool, bool]], reads: list[tuple[int, int]]
 ) -> None:
     ledger = Ledger(internal_segment_bytes="16384")

@@ -77,7 +77,7 @@ def test_an_unknown_session_a_wrong_epoch_and_another_way_to_name_topics_are_err
     assert session.epoch == 1, "a refused request does not move the session"
 
 
-def test_an_answer_is_void_when_a_later_request_was_taken() -> None:
+def test_a_response_is_void_when_a_later_request_was_taken() -> None:
     cache = sessions()
     session = made(create(cache, 1))
     resume(cache, session)

@@ -97,7 +97,7 @@ def test_the_high_watermark_is_the_least_log_end_in_the_isr() -> None:
     assert partition.high_watermark == 7, "replica 3 is not in the ISR and does not count"
 
 
-def test_a_replica_asked_into_the_isr_counts_before_the_answer_and_a_dropped_one_until_it() -> None:
+def test_a_replica_asked_into_the_isr_counts_before_the_response_and_a_dropped_one_until_it() -> None:
     partition = leading(replicas=(1, 2, 3), isr=(1, 2))
     partition.appended(10)
     partition.follower_fetched(2, 0, 5, 0, 0)

@@ -99,7 +99,7 @@ class Rig:
                 self.markers.append(effect)
 
     def ask(self, command: TxnCommand) -> Reply | BrokerError:
-        """The one answer to a command, where it is given at once."""
+        """The one response to a command, where it is given at once."""
         (response,) = self.responses[self.submit(command)]
         return response
 

@@ -144,7 +144,7 @@ class Transaction:
 
 
 class Client:
-    """One transactional id. A step of it takes an answer, if there is one, and asks the next question."""
+    """One transactional id. A step of it takes a response, if there is one, and asks the next question."""
 
     def __init__(self, model: "Model", name: str, version: int) -> None:
         self._model = model

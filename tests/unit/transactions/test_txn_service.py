@@ -71,7 +71,7 @@ class Transactions:
         return responses[0]
 
     async def finish(self, command: TxnCommand) -> Any:
-        """The answer to the end of a transaction, with its markers written."""
+        """The response to the end of a transaction, with its markers written."""
         response = self.ask(command)
         await asyncio.sleep(0)
         return response

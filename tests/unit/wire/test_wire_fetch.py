@@ -219,7 +219,7 @@ def as_generated_result(result: Any, version: int) -> generated.PartitionData:
     session_id=int32,
     nodes=st.lists(endpoints, max_size=2),
 )
-def test_its_answer_is_the_bytes_of_the_generated_codec(
+def test_its_response_is_the_bytes_of_the_generated_codec(
     fetch: ModuleType, responses: Any, version: int, throttle_ms: int, error: int, session_id: int, nodes: Any
 ) -> None:
     by_id = version >= TOPIC_IDS_FROM
@@ -257,7 +257,7 @@ class Slice:
 
 
 @pytest.mark.parametrize("fetch", FETCHES)
-def test_records_stand_in_the_answer_as_the_object_they_came_as(fetch: ModuleType) -> None:
+def test_records_stand_in_the_response_as_the_object_they_came_as(fetch: ModuleType) -> None:
     first, second = Slice(), Slice()
     partitions = [
         fetch.FetchedPartition(0, records=first),

@@ -55,7 +55,7 @@ def test_flexible_headers_go_by_api_and_version(frame: ModuleType, api_key: int,
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_the_answer_to_api_versions_never_has_a_flexible_header(frame: ModuleType) -> None:
+def test_the_response_to_api_versions_never_has_a_flexible_header(frame: ModuleType) -> None:
     assert frame.response_is_flexible(PRODUCE, 9)
     assert not frame.response_is_flexible(PRODUCE, 8)
     assert not frame.response_is_flexible(API_VERSIONS, 4)

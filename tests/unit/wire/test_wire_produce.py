@@ -190,7 +190,7 @@ def as_result(produce: ModuleType, result: Any, version: int) -> Any:
     throttle_ms=int32,
     nodes=st.lists(endpoints, max_size=2),
 )
-def test_its_answer_is_the_bytes_of_the_generated_codec(
+def test_its_response_is_the_bytes_of_the_generated_codec(
     produce: ModuleType, responses: Any, version: int, throttle_ms: int, nodes: Any
 ) -> None:
     by_hand = [

@@ -80,7 +80,7 @@ class ClassicGroup(Generations):
     # Requests
 
     def join(self, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
-        """Let a member in, and answer it when its generation begins."""
+        """Let a member in, and respond to it when its generation begins."""
         protocols = offered(command.protocols)
         if not self._has_room_for(command.member_id):
             self._remove(command.member_id, draft)
@@ -223,7 +223,7 @@ class ClassicGroup(Generations):
             draft.wake_at(SyncDeadline(self.name), end_ms)
 
     def unloaded(self, error: Failure, draft: Draft) -> None:
-        """Answer whoever waits: this group is coordinated elsewhere."""
+        """Respond to whoever waits: this group is coordinated elsewhere."""
         for member in self.members:
             self._release(member, member.member_id, error, draft)
 

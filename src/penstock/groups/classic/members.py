@@ -23,7 +23,7 @@ def offered(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
 
 
 class Member:
-    """One member, with the requests of its that wait for an answer."""
+    """One member, with the requests of its that wait for a response."""
 
     __slots__ = (
         "assignment",
@@ -104,7 +104,7 @@ class Member:
 
     @property
     def awaits(self) -> bool:
-        """Waits for an answer; it cannot be expected to send heartbeats meanwhile."""
+        """Waits for a response; it cannot be expected to send heartbeats meanwhile."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol: str | None) -> bytes | None:

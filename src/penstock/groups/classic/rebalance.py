@@ -287,7 +287,7 @@ class Generations:
     # Going
 
     def _session_ended(self, member_id: str, draft: Draft) -> None:
-        """A member or a reserved id is given up, unless a heartbeat came or an answer is owed to the member."""
+        """A member or a reserved id is given up, unless a heartbeat came or a response is owed to the member."""
         member = self.members.get(member_id)
         if member is not None:
             member.timer_ms = NO_TIMER
@@ -315,7 +315,7 @@ class Generations:
             self._release(member, NO_MEMBER_ID, UnknownMemberId, draft)
 
     def _release(self, member: Member, told_id: str, error: Failure, draft: Draft) -> None:
-        """Answer what a member waits for with a failure."""
+        """Respond to what a member waits for with a failure."""
         if member.join_ticket is not None:
             draft.respond(member.join_ticket, JoinReply(member_id=told_id, error=error))
             member.join_ticket = None

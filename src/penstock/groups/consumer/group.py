@@ -77,7 +77,7 @@ class ConsumerGroup(ClassicMembers):
     # Heartbeats
 
     def heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """A member joins, stays or leaves. The caller found or made the group; failures are answers."""
+        """A member joins, stays or leaves. The caller found or made the group; failures are responses."""
         draft = Draft(now_ms)
         try:
             error = refusal(command, self.config)
@@ -305,7 +305,7 @@ class ConsumerGroup(ClassicMembers):
             raise stale(f"Received {noun} {epoch} is newer than current member epoch {current}.")
 
         def check(topic: str, topic_id: TopicId, partition: int) -> BrokerError | None:
-            """An older epoch may commit what the member has had since then: its answer may have been lost."""
+            """An older epoch may commit what the member has had since then: its response may have been lost."""
             since = assigned_since(member.current, topic_id, partition)
             if since is None:
                 return stale(f"Partition {topic}-{partition} is not assigned or pending revocation for member.")

@@ -202,7 +202,7 @@ class Log:
 
 
 def writers_of(operations: tuple[Operation, ...]) -> dict[tuple[str, int], int]:
-    """Who sent each value. A value that was sent twice would make every answer a guess."""
+    """Who sent each value. A value that was sent twice would make every response a guess."""
     writers: dict[tuple[str, int], int] = {}
     for index, operation in enumerate(operations):
         for send in operation.sends():

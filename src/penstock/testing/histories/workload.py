@@ -299,7 +299,7 @@ class Worker:
         """Make a call that may never come back, though it was given a timeout; whether it did.
 
         librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, or what
-        a closing consumer tells itself about its partitions, and waits for the answer without a bound.
+        a closing consumer tells itself about its partitions, and waits for the response without a bound.
         """
         failures: list[BaseException] = []
 
