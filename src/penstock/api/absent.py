@@ -138,7 +138,7 @@ class Absent:
     ) -> describe_user_scram_credentials.Response:
         times = Counter(user.name for user in request.users or ())
 
-        def told(user: tuple[str, int]) -> describe_user_scram_credentials.DescribeUserScramCredentialsResult:
+        def result(user: tuple[str, int]) -> describe_user_scram_credentials.DescribeUserScramCredentialsResult:
             name, count = user
             return describe_user_scram_credentials.DescribeUserScramCredentialsResult(
                 user=name,
@@ -150,7 +150,7 @@ class Absent:
                 ),
             )
 
-        return describe_user_scram_credentials.Response(results=each(list(times.items()), told))
+        return describe_user_scram_credentials.Response(results=each(list(times.items()), result))
 
     def update_features(self, context: RequestContext, request: update_features.Request) -> update_features.Response:
         if not request.feature_updates:

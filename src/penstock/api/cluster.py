@@ -42,7 +42,7 @@ VERSION_LATEST = 13
 ENDPOINT_OF_BROKERS = 1
 ENDPOINT_OF_CONTROLLERS = 2
 TOPICS_AT_ONCE_MAX = 16
-"""Topics told of in one turn of the loop, of more one after another: each may have many partitions."""
+"""Topics described in one turn of the loop, of more one after another: each may have many partitions."""
 
 Found = TopicState | str | bytes
 """A topic, or the name or the id of one that does not exist."""
@@ -124,7 +124,7 @@ class Cluster:
         reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_UNSAID
 
-        def told(topic: Found) -> gen.MetadataResponseTopic:
+        def result(topic: Found) -> gen.MetadataResponseTopic:
             if isinstance(topic, str):
                 error = name_fault(topic) or UnknownTopicOrPartition()
                 return gen.MetadataResponseTopic(error_code=error.code, name=topic)
@@ -146,7 +146,7 @@ class Cluster:
             brokers=brokers,
             cluster_id=self._image.cluster_id,
             controller_id=self._image.controller_id,
-            topics=each(found, told, at_once_max=TOPICS_AT_ONCE_MAX),
+            topics=each(found, result, at_once_max=TOPICS_AT_ONCE_MAX),
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
             ),

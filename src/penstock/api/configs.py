@@ -182,9 +182,10 @@ class Configs:
             outcomes = iter(await self._controller.change_configs(others, validate_only=validate_only))
         except BrokerError as error:
             outcomes = iter([error] * len(others))
-        told = [of_loggers[change.name] if is_of(change, of_loggers) else next(outcomes) for change in changes]
+        results = [of_loggers[change.name] if is_of(change, of_loggers) else next(outcomes) for change in changes]
         return [
-            (outcome.code, outcome.wire_message) if isinstance(outcome, BrokerError) else (0, None) for outcome in told
+            (outcome.code, outcome.wire_message) if isinstance(outcome, BrokerError) else (0, None)
+            for outcome in results
         ]
 
     def _change_levels(self, change: ConfigChange, validate_only: bool) -> BrokerError | None:

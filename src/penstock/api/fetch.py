@@ -24,7 +24,7 @@ from penstock.model.generated_errors import (
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection, Pending
 from penstock.observe.counters import TopicTraffic
-from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, Told
+from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, PartitionResult
 from penstock.partition.fetch_session import NO_SESSION, FetchPartition
 from penstock.partition.results import Fetched
 from penstock.quotas.client_quotas import ClientQuotas
@@ -202,10 +202,10 @@ class Fetch:
                 await self._loop.run_in_executor(self._threads, warm_all, cold)
             except Exception as failure:
                 fail_cold(job, failure)
-        session_id, told, error = self._tell(context, job)
+        session_id, results, error = self._session_results(context, job)
         topics: list[FetchedTopic] = []
-        for first in range(0, len(told), PARTITIONS_PER_SLICE):
-            some = told[first : first + PARTITIONS_PER_SLICE]
+        for first in range(0, len(results), PARTITIONS_PER_SLICE):
+            some = results[first : first + PARTITIONS_PER_SLICE]
             found = by_topic(some)
             self._complete(context, some, found)
             join(topics, found)
@@ -238,36 +238,36 @@ class Fetch:
         return waiting
 
     def _respond(self, context: RequestContext, job: FetchJob) -> FetchResponse:
-        session_id, told, error = self._tell(context, job)
-        topics = by_topic(told)
-        self._complete(context, told, topics)
+        session_id, results, error = self._session_results(context, job)
+        topics = by_topic(results)
+        self._complete(context, results, topics)
         return FetchResponse(topics, session_id=session_id, error_code=error)
 
-    def _tell(self, context: RequestContext, job: FetchJob) -> tuple[int, list[Told], int]:
-        """The session to name, the partitions to tell of, and the error that keeps all of them from being told."""
+    def _session_results(self, context: RequestContext, job: FetchJob) -> tuple[int, list[PartitionResult], int]:
+        """The id of the session, the results to send, and the error that replaces all of them."""
         if self._quotas.enabled and self._is_throttled(context, job.bytes_read):
             # Nothing is sent now, so nothing was taken; the client asks again when its wait is over.
             return job.session_id, [], 0
         try:
-            session_id, told = job.response(context.now_ms)
+            session_id, results = job.response(context.now_ms)
         except BrokerError as error:
             return NO_SESSION, [], error.code
-        return session_id, told, 0
+        return session_id, results, 0
 
-    def _complete(self, context: RequestContext, told: list[Told], topics: list[FetchedTopic]) -> None:
+    def _complete(self, context: RequestContext, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
         """Count what goes out, and name the leaders of partitions that are elsewhere."""
-        for partition, outcome in told:
+        for partition, outcome in results:
             if isinstance(outcome, Fetched) and len(outcome.records):
                 name = self._fetches.replicas.name_of(partition.topic)
                 if name is not None:
                     self._traffic.row(name).bytes_out += len(outcome.records)
         if context.api_version >= LEADERS_FROM:
-            self._name_leaders(told, topics)
+            self._name_leaders(results, topics)
 
-    def _name_leaders(self, told: list[Told], topics: list[FetchedTopic]) -> None:
+    def _name_leaders(self, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
         """Tell a reader that came to the wrong broker who leads, which saves it asking."""
         found_all = (found for _, _, partitions in topics for found in partitions)
-        for (partition, outcome), found in zip(told, found_all, strict=True):
+        for (partition, outcome), found in zip(results, found_all, strict=True):
             if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
                 name = self._fetches.replicas.name_of(partition.topic)
                 topic = None if name is None else self._fetches.replicas.topic(name)
@@ -323,12 +323,12 @@ def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchRes
     return FetchResponse(topics, error_code=error.code)
 
 
-def by_topic(told: list[Told]) -> list[FetchedTopic]:
+def by_topic(results: list[PartitionResult]) -> list[FetchedTopic]:
     """Partitions gathered under their topics; a topic appears once for each run of its partitions, as Kafka has it."""
     topics: list[FetchedTopic] = []
     current: object = None
     found: list[FetchedPartition] = []
-    for partition, outcome in told:
+    for partition, outcome in results:
         if partition.topic != current:
             current = partition.topic
             found = []

@@ -63,10 +63,12 @@ class LogDirs:
         results: dict[str, list[moved.AlterReplicaLogDirPartitionResult]] = {}
         for wanted in request.dirs:
             for topic in wanted.topics:
-                told = results.setdefault(topic.name, [])
+                partition_results = results.setdefault(topic.name, [])
                 for index in topic.partitions:
                     code = self._ask(TopicPartition(topic.name, index), wanted.path)
-                    told.append(moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+                    partition_results.append(
+                        moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    )
                     if self._turns.spent():
                         await self._turns.pause()
         return moved.Response(

@@ -150,7 +150,7 @@ class Offsets:
                 response.leader_epoch = found.leader_epoch if version >= EPOCHS_FROM else -1
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
-        def told(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
+        def result(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
             return by_epoch.OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=each(
@@ -158,7 +158,7 @@ class Offsets:
                 ),
             )
 
-        return by_epoch.Response(topics=each(request.topics, told, at_once_max=EPOCHS_AT_ONCE_MAX))
+        return by_epoch.Response(topics=each(request.topics, result, at_once_max=EPOCHS_AT_ONCE_MAX))
 
     def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
         """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""

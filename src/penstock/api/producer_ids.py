@@ -16,7 +16,7 @@ from penstock.coordinator.step import Reply
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
 from penstock.transactions.commands import InitProducer, ProducerInitialized
-from penstock.transactions.old_clients import FENCED_FROM_INIT, told_to
+from penstock.transactions.old_clients import FENCED_FROM_INIT, error_for_version
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import init_producer_id as gen
 
@@ -61,7 +61,7 @@ class ProducerIdentities:
 
         def response(reply: Reply | BrokerError) -> gen.Response:
             if isinstance(reply, BrokerError):
-                return failed(told_to(reply, context.api_version, FENCED_FROM_INIT))
+                return failed(error_for_version(reply, context.api_version, FENCED_FROM_INIT))
             assert isinstance(reply, ProducerInitialized), f"a response to a producer: {reply!r}"
             return gen.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
 

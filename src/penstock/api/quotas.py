@@ -62,7 +62,7 @@ class ClientQuotas:
         except BrokerError as error:
             outcomes = (error,) * len(changes)
 
-        def told(at: int) -> changed.ResponseEntryData:
+        def result(at: int) -> changed.ResponseEntryData:
             outcome = outcomes[at]
             return changed.ResponseEntryData(
                 error_code=outcome.code if isinstance(outcome, BrokerError) else 0,
@@ -70,7 +70,7 @@ class ClientQuotas:
                 entity=request.entries[at].entity,
             )
 
-        return changed.Response(entries=each(range(len(outcomes)), told))
+        return changed.Response(entries=each(range(len(outcomes)), result))
 
 
 def quota_change(wanted: changed.RequestEntryData) -> QuotaChange:

@@ -63,7 +63,7 @@ class Api:
     borrows_frame: bool = False
     """Whether the decoded request refers to the frame's bytes: it is then decoded where it was received."""
     advertised_min: int | None = None
-    """The lowest version told to clients, where that is lower than what is served."""
+    """The lowest version announced to clients, where that is lower than what is served."""
 
     @property
     def name(self) -> str:

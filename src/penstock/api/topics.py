@@ -22,7 +22,7 @@ from penstock.wire.api import create_topics as made
 from penstock.wire.api import delete_topics as gone
 from penstock.wire.slices import each
 
-CONFIGS_TOLD_FROM = 5
+CONFIGS_SENT_FROM = 5
 IDS_FROM = 6
 
 
@@ -64,7 +64,7 @@ class Topics:
         if isinstance(outcome, BrokerError):
             return refused_topic(name, outcome)
         configs: list[made.CreatableTopicConfigs] = []
-        if version >= CONFIGS_TOLD_FROM:
+        if version >= CONFIGS_SENT_FROM:
             configs = [
                 made.CreatableTopicConfigs(
                     name=entry.name,
@@ -147,9 +147,9 @@ class Topics:
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
         repeated = InvalidRequest("Duplicate topic name.")
-        told: list[tuple[str, TopicState | BrokerError]] = [(name, repeated) for name in times if times[name] > 1]
-        told += [(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
-        return grown.Response(results=each(told, lambda one: grown_result(*one)))
+        results: list[tuple[str, TopicState | BrokerError]] = [(name, repeated) for name in times if times[name] > 1]
+        results += [(topic.name, outcome) for topic, outcome in zip(wanted, outcomes, strict=True)]
+        return grown.Response(results=each(results, lambda one: grown_result(*one)))
 
 
 def new_topic(topic: made.CreatableTopic) -> NewTopic:

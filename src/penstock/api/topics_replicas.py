@@ -52,7 +52,7 @@ class TopicsReplicas:
         if election not in (PREFERRED, UNCLEAN):
             wrong = InvalidRequest(f"Unknown election type {election}")
 
-        def told(topic: elected.TopicPartitions) -> elected.ReplicaElectionResult:
+        def result(topic: elected.TopicPartitions) -> elected.ReplicaElectionResult:
             return elected.ReplicaElectionResult(
                 topic=topic.topic,
                 partition_result=each(
@@ -65,17 +65,19 @@ class TopicsReplicas:
 
         return elected.Response(
             error_code=wrong.code if wrong else 0,
-            replica_election_results=each(request.topic_partitions, told, at_once_max=TOPICS_AT_ONCE_MAX),
+            replica_election_results=each(request.topic_partitions, result, at_once_max=TOPICS_AT_ONCE_MAX),
         )
 
     def _elect_all(self, election: int) -> elected.Response:
-        """Of all partitions only those are told of that have no leader as wanted."""
+        """Of all partitions only those are listed that have no leader as wanted."""
         results: list[elected.ReplicaElectionResult] = []
         for topic in self._image.topics.values():
             outcomes = ((p.index, self._elect(topic.name, p.index, election)) for p in topic.partitions)
-            told = [election_result(i, error) for i, error in outcomes if not isinstance(error, ElectionNotNeeded)]
-            if told:
-                results.append(elected.ReplicaElectionResult(topic=topic.name, partition_result=told))
+            partition_results = [
+                election_result(i, error) for i, error in outcomes if not isinstance(error, ElectionNotNeeded)
+            ]
+            if partition_results:
+                results.append(elected.ReplicaElectionResult(topic=topic.name, partition_result=partition_results))
         return elected.Response(replica_election_results=results)
 
     def _elect(self, name: str, index: int, election: int) -> BrokerError:
@@ -99,13 +101,13 @@ class TopicsReplicas:
         return topic.partitions[index]
 
     def alter_partition_reassignments(self, context: RequestContext, request: altered.Request) -> altered.Response:
-        def told(topic: altered.ReassignableTopic) -> altered.ReassignableTopicResponse:
+        def result(topic: altered.ReassignableTopic) -> altered.ReassignableTopicResponse:
             return altered.ReassignableTopicResponse(
                 name=topic.name,
                 partitions=each(topic.partitions, lambda partition: self._reassign(topic.name, partition)),
             )
 
-        responses = each(request.topics, told, at_once_max=TOPICS_AT_ONCE_MAX)
+        responses = each(request.topics, result, at_once_max=TOPICS_AT_ONCE_MAX)
         return altered.Response(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_message=None if request.topics else "",

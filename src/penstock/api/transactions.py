@@ -37,7 +37,7 @@ from penstock.transactions.commands import (
     TransactionEnded,
     VerifyPartitions,
 )
-from penstock.transactions.old_clients import FENCED_FROM, told_to
+from penstock.transactions.old_clients import FENCED_FROM, error_for_version
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
 from penstock.wire.api import add_offsets_to_txn as offsets_api
@@ -95,9 +95,11 @@ class Transactions:
         partitions, missing = await self._named(topics)
 
         def response(reply: Reply | BrokerError) -> add_api.Response:
-            code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
-            told = topic_results(topics, lambda tp: UnknownTopicOrPartition.code if tp in missing else code)
-            return add_api.Response(results_by_topic_v3_and_below=told)
+            code = (
+                error_for_version(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
+            )
+            result = topic_results(topics, lambda tp: UnknownTopicOrPartition.code if tp in missing else code)
+            return add_api.Response(results_by_topic_v3_and_below=result)
 
         if missing:
             return response(OperationNotAttempted())
@@ -133,7 +135,7 @@ class Transactions:
         """The coordinators answer in any order; the response is made while it is written, in the request's order."""
         codes: list[Callable[[TopicPartition], int]] = []
 
-        def told(at: int) -> add_api.AddPartitionsToTxnResult:
+        def result(at: int) -> add_api.AddPartitionsToTxnResult:
             transaction = request.transactions[at]
             return add_api.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
@@ -142,7 +144,7 @@ class Transactions:
 
         def finish() -> add_api.Response:
             every = range(len(request.transactions))
-            return add_api.Response(results_by_transaction=each(every, told, at_once_max=RESULTS_AT_ONCE_MAX))
+            return add_api.Response(results_by_transaction=each(every, result, at_once_max=RESULTS_AT_ONCE_MAX))
 
         gathering = Gathering(len(request.transactions), finish)
         for at, transaction in enumerate(request.transactions):
@@ -209,7 +211,9 @@ class Transactions:
 
     def _add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
         def response(reply: Reply | BrokerError) -> offsets_api.Response:
-            code = told_to(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
+            code = (
+                error_for_version(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
+            )
             return offsets_api.Response(error_code=code)
 
         try:
@@ -243,7 +247,7 @@ class Transactions:
 
         def response(reply: Reply | BrokerError) -> end_api.Response:
             if isinstance(reply, BrokerError):
-                return end_api.Response(error_code=told_to(reply, context.api_version, FENCED_FROM).code)
+                return end_api.Response(error_code=error_for_version(reply, context.api_version, FENCED_FROM).code)
             assert isinstance(reply, TransactionEnded), f"a response to the end of a transaction: {reply!r}"
             return end_api.Response(producer_id=reply.producer_id, producer_epoch=reply.epoch)
 
@@ -265,7 +269,7 @@ class Transactions:
         known, entries = await self._committable(request)
 
         def response(reply: Reply | BrokerError) -> commit_api.Response:
-            others = told_committer(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
+            others = committer_error(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
             codes: dict[tuple[str, int], int] = {}
             if not isinstance(reply, BrokerError):
                 assert isinstance(reply, CommitReply), f"a response to a commit: {reply!r}"
@@ -364,7 +368,7 @@ def topic_results(
 ) -> list[add_api.AddPartitionsToTxnTopicResult]:
     """The response has the shape of the request, whatever that repeats or leaves out."""
 
-    def told(topic: add_api.AddPartitionsToTxnTopic) -> add_api.AddPartitionsToTxnTopicResult:
+    def result(topic: add_api.AddPartitionsToTxnTopic) -> add_api.AddPartitionsToTxnTopicResult:
         return add_api.AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=each(
@@ -376,13 +380,13 @@ def topic_results(
             ),
         )
 
-    return each(topics, told, at_once_max=RESULTS_AT_ONCE_MAX)
+    return each(topics, result, at_once_max=RESULTS_AT_ONCE_MAX)
 
 
 def commit_response(request: commit_api.Request, code: Callable[[str, int], int]) -> commit_api.Response:
     """The response to a commit, in the order of the request; `code` gives the error code of each partition."""
 
-    def told(topic: commit_api.TxnOffsetCommitRequestTopic) -> commit_api.TxnOffsetCommitResponseTopic:
+    def result(topic: commit_api.TxnOffsetCommitRequestTopic) -> commit_api.TxnOffsetCommitResponseTopic:
         return commit_api.TxnOffsetCommitResponseTopic(
             name=topic.name,
             partitions=each(
@@ -394,10 +398,10 @@ def commit_response(request: commit_api.Request, code: Callable[[str, int], int]
             ),
         )
 
-    return commit_api.Response(topics=each(request.topics, told, at_once_max=RESULTS_AT_ONCE_MAX))
+    return commit_api.Response(topics=each(request.topics, result, at_once_max=RESULTS_AT_ONCE_MAX))
 
 
-def told_committer(error: BrokerError, version: int) -> BrokerError:
+def committer_error(error: BrokerError, version: int) -> BrokerError:
     if isinstance(error, CoordinatorLoadInProgress) and version < LOADING_FROM:
         return CoordinatorNotAvailable()
     return error

@@ -191,8 +191,8 @@ class TxnAdmin:
                 )
             )
 
-        told = each(request.transactional_ids, states.__getitem__)
-        return when_committed(asked, describe_api.Response(transaction_states=told), failed)
+        results = each(request.transactional_ids, states.__getitem__)
+        return when_committed(asked, describe_api.Response(transaction_states=results), failed)
 
     def _described(self, name: str, asked: list[TxnCoordinatorContext]) -> describe_api.TransactionState:
         try:

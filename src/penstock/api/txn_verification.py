@@ -58,7 +58,7 @@ class TxnVerification:
                 if adds or self._enabled():
                     self._coordinators.verify(transactional_id, tp, producer_id, epoch)
             except BrokerError as error:
-                raise told(error, abortable=abortable, adds=adds) from None
+                raise error_for_producer(error, abortable=abortable, adds=adds) from None
             return adds
 
         return verify_txn
@@ -81,7 +81,7 @@ class TxnVerification:
                 raise refusal
             self._coordinators.verify(transactional_id, place, producer_id, epoch)
         except BrokerError as error:
-            said = told(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
+            said = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
             # The group's coordinator speaks of itself, and not of its log.
             raise CoordinatorNotAvailable() if isinstance(said, NotEnoughReplicas) else said from None
 
@@ -131,7 +131,7 @@ def refusal_in(reply: Reply | BrokerError) -> BrokerError | None:
     return reply if isinstance(reply, BrokerError) else None
 
 
-def told(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:
+def error_for_producer(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:
     """What a producer of some version is told when its partition is not part of its transaction.
 
     Older ones do not know that a coordinator may be busy or away; they come again when replicas are too few.

@@ -333,10 +333,10 @@ class CoordinatorContext(ABC, Generic[S]):
                 partition=self.partition,
                 reason=error.wire_message,
             )
-        told = coordinator_error(error)
+        failure = coordinator_error(error)
         responses: list[Response] = []
         for step in steps:
-            refused = self._shard.refused(step, told, self._clock.now_ms())
+            refused = self._shard.refused(step, failure, self._clock.now_ms())
             assert not refused.events, "what follows a refusal is not written"
             self._start(refused)
             responses += refused.responses
@@ -389,8 +389,8 @@ class CoordinatorContext(ABC, Generic[S]):
         """What was decided may be undone by whoever leads next, so that nobody is told of it."""
         if not isinstance(error, BrokerError):
             raise error
-        told = coordinator_error(error)
-        self._deliver([Response(response.ticket, told) for response in responses])
+        failure = coordinator_error(error)
+        self._deliver([Response(response.ticket, failure) for response in responses])
 
     def _deliver(self, responses: Iterable[Response]) -> None:
         take = self._waiting.pop

@@ -10,7 +10,7 @@ from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
 from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 
-OFFSETS_TOLD_MAX = 20_000
+OFFSETS_REPORTED_MAX = 20_000
 """Committed offsets of one scrape: its text must not grow with what clients commit."""
 
 
@@ -25,8 +25,8 @@ class GroupLag:
     def rows(self) -> Iterator[GroupRow]:
         """What is known of every group, over as many turns of the loop as the reader takes."""
         bounds: dict[TopicPartition, tuple[int, int] | None] = {}
-        left = OFFSETS_TOLD_MAX
-        untold = False
+        left = OFFSETS_REPORTED_MAX
+        unreported = False
         for coordinator in list(self._coordinators.loaded()):
             try:
                 shard = coordinator.shard()
@@ -35,7 +35,7 @@ class GroupLag:
                 continue
             members = list(islice(shard.members_by_group(), left))
             offsets = list(islice(shard.committed(), left + 1))
-            untold = untold or len(offsets) > left
+            unreported = unreported or len(offsets) > left
             yield from starmap(MembersView, members)
             for group, committed in offsets[:left]:
                 left -= 1
@@ -45,7 +45,7 @@ class GroupLag:
                 bound = bounds[tp]
                 if bound is not None:
                     yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
-        yield CoverageView(self._coordinators.loading, untold)
+        yield CoverageView(self._coordinators.loading, unreported)
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Start and end of a partition; None where it is not here."""

@@ -100,7 +100,7 @@ GROUP_LAG = gauge(
 GROUP_LAG_SUM = gauge("kafka_consumergroup_lag_sum", "The same, added up over the topic.", "consumergroup", "topic")
 GROUP_MEMBERS = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
 GROUPS_LOADING = gauge("penstock_groups_loading", "Partitions of __consumer_offsets that are yet to be loaded.")
-GROUP_OFFSETS_UNTOLD = gauge(
+GROUP_OFFSETS_UNREPORTED = gauge(
     "penstock_consumergroup_offsets_untold", "1 when there are more committed offsets than a scrape tells."
 )
 

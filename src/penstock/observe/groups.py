@@ -40,8 +40,8 @@ class CoverageView(NamedTuple):
 
     loading: int
     """Partitions of coordinators whose groups are not known yet."""
-    untold: bool
-    """There are more offsets than are told."""
+    unreported: bool
+    """There are more offsets than are reported."""
 
 
 GroupRow = LagView | MembersView | CoverageView
@@ -66,7 +66,7 @@ def _samples(rows: list[GroupRow], *, per_partition: bool) -> Iterator[Sample]:
     for row in rows:
         if isinstance(row, CoverageView):
             yield catalog.GROUPS_LOADING.sample(row.loading)
-            yield catalog.GROUP_OFFSETS_UNTOLD.sample(int(row.untold))
+            yield catalog.GROUP_OFFSETS_UNREPORTED.sample(int(row.unreported))
         elif isinstance(row, MembersView):
             yield catalog.GROUP_MEMBERS.sample(row.members, row.group)
     yield from _lag_samples((row for row in rows if isinstance(row, LagView)), per_partition=per_partition)

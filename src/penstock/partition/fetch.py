@@ -4,7 +4,7 @@ Everything of Fetch that is neither bytes on the wire nor quotas. A request runs
 
     job = fetches.begin(...)        the session, or none; raises the session's errors
     job.read()                      True: respond now; False: `job.wait(ms, callback)`, whose end reads again
-    job.answer(now_ms)              the session's id and the partitions to tell
+    job.response(now_ms)            the id of the session and the results to send
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ from penstock.partition.results import Fetched
 PARTITIONS_AT_ONCE_MAX = 200
 """Partitions that one request looks at in one turn of the loop, of more one after another."""
 
-Told = tuple[FetchPartition, Fetched | BrokerError]
+PartitionResult = tuple[FetchPartition, Fetched | BrokerError]
 """A partition, and what it gave or why it gave nothing."""
 
 
@@ -93,7 +93,7 @@ class FetchJob:
         self._delayed: DelayedRead | None = None
         self._urgent = False
         """Whether a partition failed, or too much happened while it was read."""
-        self.results: list[Told] = []
+        self.results: list[PartitionResult] = []
         """What the last reading found, in the order of the request."""
         self.bytes_read = 0
 
@@ -114,7 +114,7 @@ class FetchJob:
         """Look at every partition that may have news. True when the response is not worth delaying."""
         limits = self._limits
         session = self._session
-        results: list[Told] = []
+        results: list[PartitionResult] = []
         bytes_left = limits.bytes_max
         bytes_read = 0
         urgent = False
@@ -225,7 +225,7 @@ class FetchJob:
             self._delayed.cancel()
             self._end_wait()
 
-    def response(self, now_ms: int) -> tuple[int, list[Told]]:
+    def response(self, now_ms: int) -> tuple[int, list[PartitionResult]]:
         """The session to name and what to tell; `InvalidFetchSessionEpoch` when the response has been overtaken.
 
         Call it when the response goes out and not before: it notes what the reader then knows.
@@ -233,13 +233,13 @@ class FetchJob:
         session = self._session
         if session is not None:
             session.check_response(self._epoch)
-            told: list[Told] = []
+            worth_sending: list[PartitionResult] = []
             for partition, outcome in self.results:
                 if news(partition, outcome):
-                    told.append((partition, outcome))
+                    worth_sending.append((partition, outcome))
                     if isinstance(outcome, Fetched) and len(outcome.records):
                         session.served(partition)
-            return session.id, told
+            return session.id, worth_sending
         for partition, outcome in self.results:
             news(partition, outcome)
         if not self._wants_session:
@@ -263,10 +263,10 @@ def readable_in(partition: FetchPartition) -> int:
 
 
 def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
-    """Note what the reader is told of a partition; False when it knew."""
+    """Note what is sent of a partition; False when nothing of it is new."""
     if isinstance(outcome, BrokerError):
-        return partition.told(0, -1, -1, failed=True)
-    return partition.told(len(outcome.records), outcome.high_watermark, outcome.log_start, failed=False)
+        return partition.note_response(0, -1, -1, failed=True)
+    return partition.note_response(len(outcome.records), outcome.high_watermark, outcome.log_start, failed=False)
 
 
 class Fetches:

@@ -1,7 +1,7 @@
 """Fetch sessions: a reader names its partitions once and then only what changes, and is answered likewise.
 
 A reader of a thousand quiet partitions would otherwise send and receive all thousand at each poll. A session remembers
-what the reader asked and what it was last told; the next response leaves out whatever would say nothing new.
+what the reader asked and what it was last sent; the next response leaves out what has not changed.
 
 Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
 broker settles one when it has looked and found nothing, and activates it when its log moves.
@@ -39,7 +39,7 @@ def epoch_after(epoch: int) -> int:
 
 
 class FetchPartition:
-    """What a reader asks of one partition, and what it was last told of it."""
+    """What a reader asks of one partition, and what it was last sent of it."""
 
     __slots__ = (
         "bytes_max",
@@ -81,17 +81,17 @@ class FetchPartition:
         return (self.topic, self.partition)
 
     def ask(self, request: "FetchPartition") -> None:
-        """Take over the request's side; what the reader was told stays."""
+        """Take over the request's side; what was last sent stays."""
         self.fetch_offset = request.fetch_offset
         self.bytes_max = request.bytes_max
         self.leader_epoch = request.leader_epoch
         self.follower_log_start = request.follower_log_start
         self.fetched_epoch = request.fetched_epoch
 
-    def told(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
-        """Note what the reader is about to be told; False when it knows all of it and the response may leave it out.
+    def note_response(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
+        """Note what is about to be sent; False when nothing of it is new and the response may leave it out.
 
-        An error is always told, and the watermark forgotten with it, so that the recovery is told too.
+        An error is always sent, and the watermark forgotten with it, so that the recovery is sent too.
         """
         news = failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
         self.high_watermark = -1 if failed else high_watermark

@@ -109,9 +109,9 @@ class ServedReplica:
         self._decompression = decompression
         self._watchers = Watchers()
         self._notify_at_bytes = NEVER
-        """From this many readable bytes on somebody wants to be told."""
+        """From this many readable bytes on somebody wants to be notified."""
         self._changed = False
-        """Whether something other than growth is to be told to everybody who watches."""
+        """Whether something other than growth is to be notified to every watcher."""
         self._notification_due = False
         self._commit_waiters = OffsetWaiters()
         self._flush_waiters = OffsetWaiters()

@@ -126,7 +126,7 @@ class TooHeavy(Exception):
 
 
 def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[int, str]]) -> BrokerError:
-    """An error whose message the producer is told, with the records at fault."""
+    """An error whose message goes to the producer, with the records at fault."""
     failure = error(message)
     failure.record_errors = record_errors
     return failure
@@ -243,7 +243,7 @@ def validate(
     internal: bool,
     records_bytes_max: int = RECORDS_BYTES_MAX,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as it is to be stored, with its header; raises what the producer is told.
+    """The batch as it is to be stored, with its header; raises the error of the response.
 
     A function of its arguments alone, apart from writing into `batch`, so that it may run off the loop.
     """

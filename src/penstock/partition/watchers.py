@@ -1,7 +1,7 @@
 """Who watches a partition, and how much it has to grow before each of them wants to hear of it.
 
-A long poll that lacks a megabyte gains nothing from being told of every record: it rests until there may be enough. So
-thousands that wait for more cost an append nothing.
+A long poll that lacks a megabyte gains nothing from being notified of every record: it rests until there may be enough.
+So thousands that wait for more cost an append nothing.
 """
 
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,7 @@ DUE_STALE_MAX = 64
 
 
 class Watchers:
-    """The watchers of one partition, by the byte at which they want to be told."""
+    """The watchers of one partition, by the byte at which they are to be notified."""
 
     __slots__ = ("_any", "_due", "_order", "_resting")
 
@@ -54,7 +54,7 @@ class Watchers:
         self._resting.pop(watcher, None)
 
     def next_at(self) -> int:
-        """The byte at which somebody wants to be told; `NEVER` where nobody watches."""
+        """The byte at which somebody wants to be notified; `NEVER` where nobody watches."""
         if self._any:
             return 0
         due = self._due

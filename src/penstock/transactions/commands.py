@@ -1,7 +1,7 @@
 """What a coordinator of transactions can be asked, and how it responds, in its own terms.
 
 A request that fails is answered with the error itself. Errors are those of the newest version of a request; what older
-clients are told instead is in `old_clients`.
+clients get instead is in `old_clients`.
 """
 
 from dataclasses import dataclass

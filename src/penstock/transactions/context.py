@@ -29,7 +29,7 @@ from penstock.transactions.record_formats import encode_event
 from penstock.transactions.shard import TxnShard
 
 MARKER_RETRY_MS = 100
-"""When a partition that could not be told is told again."""
+"""When a marker that could not be written is tried again."""
 
 REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 """A partition that knows more of the producer than the marker does needs it no longer."""
@@ -119,7 +119,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         if round_.to_tell:
             get_running_loop().call_soon(self._tell, round_)
         elif not round_.waiting:
-            self._told(round_)
+            self._markers_done(round_)
 
     def _settle_marker(self, round_: Round, tp: TopicPartition, done: "Future[None]") -> None:
         """A marker that is written counts when it is committed."""
@@ -130,7 +130,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
                 raise error
             self._judge(round_, tp, error)
         if not round_.to_tell and not round_.waiting:
-            self._told(round_)
+            self._markers_done(round_)
 
     def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
         if not self._given_up(round_.ending, tp, error):
@@ -160,7 +160,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             return True
         return isinstance(error, UnknownTopicOrPartition)
 
-    def _told(self, round_: Round) -> None:
+    def _markers_done(self, round_: Round) -> None:
         if not self.serving:
             return
         ending = round_.ending

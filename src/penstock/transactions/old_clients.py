@@ -1,4 +1,4 @@
-"""What clients are told that are older than an error."""
+"""Errors for clients that are older than the error."""
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidProducerEpoch, ProducerFenced
@@ -9,7 +9,7 @@ FENCED_FROM = 2
 """Likewise of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
 
-def told_to(error: BrokerError, version: int, fenced_from: int) -> BrokerError:
+def error_for_version(error: BrokerError, version: int, fenced_from: int) -> BrokerError:
     """A fenced producer that does not know the word learns that its epoch is old."""
     if version < fenced_from and isinstance(error, ProducerFenced):
         return InvalidProducerEpoch()

@@ -44,7 +44,7 @@ class TxnState(Enum):
 
     @property
     def prepared(self) -> bool:
-        """The outcome is decided, for good, and the partitions are being told."""
+        """The outcome is decided, for good, and the markers are being written."""
         return self is TxnState.PREPARE_COMMIT or self is TxnState.PREPARE_ABORT
 
     @property

@@ -494,7 +494,7 @@ def test_lag_is_known_of_partitions_that_nobody_has_used_since_the_start() -> No
 
 
 def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_lag, "OFFSETS_TOLD_MAX", 5)
+    monkeypatch.setattr(group_lag, "OFFSETS_REPORTED_MAX", 5)
 
     async def act(groups: Groups) -> None:
         for at in range(20):
@@ -503,7 +503,7 @@ def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPa
         rows = list(lag.rows())
 
         assert sum(isinstance(row, LagView) for row in rows) == 5
-        assert rows[-1] == CoverageView(loading=0, untold=True)
+        assert rows[-1] == CoverageView(loading=0, unreported=True)
 
     with_groups(act, offsets_topic(4))
 

@@ -15,7 +15,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from penstock.model.turns import Turns
 from penstock.partition.delayed_fetch import PartitionWatch
-from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, Told
+from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult
 from penstock.partition.fetch_session import FetchPartition
 from penstock.partition.replica import Replica
 from penstock.partition.results import Fetched
@@ -41,7 +41,7 @@ def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoc
     )
 
 
-def told(results: Sequence[Told]) -> dict[int, object]:
+def told(results: Sequence[PartitionResult]) -> dict[int, object]:
     """Partition -> bytes of records, or the error's name."""
     return {
         partition.partition: outcome.name if isinstance(outcome, BrokerError) else len(outcome.records) > 0

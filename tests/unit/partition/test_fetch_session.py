@@ -112,21 +112,21 @@ def test_a_session_that_forgets_its_last_partition_closes() -> None:
 def test_a_partition_is_told_again_only_when_something_changed() -> None:
     partition = asked(0)[0]
 
-    assert partition.told(0, 5, 0, failed=False), "the first answer is always news"
-    assert not partition.told(0, 5, 0, failed=False)
-    assert partition.told(100, 5, 0, failed=False)
-    assert partition.told(0, 6, 0, failed=False)
-    assert partition.told(0, 6, 1, failed=False)
-    assert not partition.told(0, 6, 1, failed=False)
+    assert partition.note_response(0, 5, 0, failed=False), "the first answer is always news"
+    assert not partition.note_response(0, 5, 0, failed=False)
+    assert partition.note_response(100, 5, 0, failed=False)
+    assert partition.note_response(0, 6, 0, failed=False)
+    assert partition.note_response(0, 6, 1, failed=False)
+    assert not partition.note_response(0, 6, 1, failed=False)
 
 
 def test_an_error_is_always_told_and_so_is_its_end() -> None:
     partition = asked(0)[0]
-    partition.told(0, 5, 0, failed=False)
+    partition.note_response(0, 5, 0, failed=False)
 
-    assert partition.told(0, -1, -1, failed=True)
-    assert partition.told(0, -1, -1, failed=True)
-    assert partition.told(0, 5, 0, failed=False)
+    assert partition.note_response(0, -1, -1, failed=True)
+    assert partition.note_response(0, -1, -1, failed=True)
+    assert partition.note_response(0, 5, 0, failed=False)
 
 
 def test_a_settled_partition_is_not_looked_at_until_activated_or_asked_for() -> None:
@@ -296,7 +296,7 @@ class Polling(RuleBasedStateMachine):
     def response(self, partition: FetchPartition) -> bool:
         high, start, failing = self.logs[partition.partition]
         size = 0 if failing else max(0, high - partition.fetch_offset)
-        return partition.told(size, -1 if failing else high, -1 if failing else start, failing)
+        return partition.note_response(size, -1 if failing else high, -1 if failing else start, failing)
 
     @precondition(lambda self: self.session is not None)
     @rule(add=st.sets(st.integers(0, 4)), forget=st.sets(st.integers(0, 4)), follow=st.booleans())

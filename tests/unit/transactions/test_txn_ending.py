@@ -18,7 +18,7 @@ from penstock.model.generated_errors import (
 from penstock.transactions.commands import MarkersNoted, PartitionsVerified
 from penstock.transactions.effects import WriteMarkers
 from penstock.transactions.events import TransactionSaved
-from penstock.transactions.old_clients import FENCED_FROM, FENCED_FROM_INIT, told_to
+from penstock.transactions.old_clients import FENCED_FROM, FENCED_FROM_INIT, error_for_version
 from penstock.transactions.state import TxnState
 
 BOTH = pytest.mark.parametrize("version", [TV1, TV2], ids=["version 1", "version 2"])
@@ -366,9 +366,9 @@ def test_a_completion_that_the_log_refused_is_tried_again_without_new_markers(ri
 
 def test_an_old_client_is_told_that_its_epoch_is_invalid() -> None:
     fenced = ProducerFenced()
-    assert isinstance(told_to(fenced, 1, FENCED_FROM), InvalidProducerEpoch)
-    assert told_to(fenced, 2, FENCED_FROM) is fenced
-    assert isinstance(told_to(fenced, 3, FENCED_FROM_INIT), InvalidProducerEpoch)
-    assert told_to(fenced, 4, FENCED_FROM_INIT) is fenced
+    assert isinstance(error_for_version(fenced, 1, FENCED_FROM), InvalidProducerEpoch)
+    assert error_for_version(fenced, 2, FENCED_FROM) is fenced
+    assert isinstance(error_for_version(fenced, 3, FENCED_FROM_INIT), InvalidProducerEpoch)
+    assert error_for_version(fenced, 4, FENCED_FROM_INIT) is fenced
     other = ConcurrentTransactions()
-    assert told_to(other, 0, FENCED_FROM) is other
+    assert error_for_version(other, 0, FENCED_FROM) is other

@@ -384,7 +384,7 @@ class ClassicGroup(Generations):
             member.rebalance_timeout_ms = rebalance_timeout_ms(command)
             self._rebalance(draft)
         else:
-            draft.respond(ticket, self._generation_for(member, told=leads))
+            draft.respond(ticket, self._generation_for(member, with_members=leads))
 
     def _replace(self, command: JoinGroup, old_id: str, member_id: str, ticket: Ticket, draft: Draft) -> None:
         """A static member came back under a new id: it gets the work of the old one, which is fenced.
@@ -405,10 +405,10 @@ class ClassicGroup(Generations):
         draft.remember(self.saved())
         if command.version >= SKIP_ASSIGNMENT_VERSION_MIN:
             leads = self.members.leader == member_id
-            draft.respond(ticket, self._generation_for(member, told=leads, skip_assignment=leads))
+            draft.respond(ticket, self._generation_for(member, with_members=leads, skip_assignment=leads))
         else:
             # A leader that cannot be told to skip the assignment is not told that it leads.
-            draft.respond(ticket, self._generation_for(member, told=False, leader=led_by))
+            draft.respond(ticket, self._generation_for(member, with_members=False, leader=led_by))
 
     def _swap(self, old_id: str, member: Member, draft: Draft) -> Member:
         """Put a static member in the place of another. It begins with a session as long as the other's."""

@@ -231,8 +231,8 @@ class Generations:
         self._enter(COMPLETING, draft)
         for member in self.members:
             if member.join_ticket is not None:
-                told = member.member_id == self.members.leader
-                draft.respond(member.join_ticket, self._generation_for(member, told=told))
+                with_members = member.member_id == self.members.leader
+                draft.respond(member.join_ticket, self._generation_for(member, with_members=with_members))
                 member.join_ticket = None
             member.is_new = False
             self._extend(member, member.session_timeout_ms, draft)
@@ -240,9 +240,9 @@ class Generations:
         draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def _generation_for(
-        self, member: Member, *, told: bool, skip_assignment: bool = False, leader: str | None = None
+        self, member: Member, *, with_members: bool, skip_assignment: bool = False, leader: str | None = None
     ) -> JoinReply:
-        """The generation as one of its members is to know it; `told` who else is in it, where it leads."""
+        """The generation as one of its members is to know it; `with_members` if it leads."""
         return JoinReply(
             member_id=member.member_id,
             generation=self.generation,
@@ -250,7 +250,7 @@ class Generations:
             protocol=self.protocol,
             leader=leader or self.members.leader,
             skip_assignment=skip_assignment,
-            members=self.members.joined(self.protocol) if told else (),
+            members=self.members.joined(self.protocol) if with_members else (),
         )
 
     # Assignment
@@ -314,10 +314,10 @@ class Generations:
         if member is not None:
             self._release(member, NO_MEMBER_ID, UnknownMemberId, draft)
 
-    def _release(self, member: Member, told_id: str, error: Failure, draft: Draft) -> None:
+    def _release(self, member: Member, reply_member_id: str, error: Failure, draft: Draft) -> None:
         """Respond to what a member waits for with a failure."""
         if member.join_ticket is not None:
-            draft.respond(member.join_ticket, JoinReply(member_id=told_id, error=error))
+            draft.respond(member.join_ticket, JoinReply(member_id=reply_member_id, error=error))
             member.join_ticket = None
         if member.sync_ticket is not None:
             draft.respond(member.sync_ticket, error())
