@@ -1,6 +1,6 @@
 """The controller: the one writer of the cluster's metadata.
 
-It decides with the planners of `penstock.core.controller`, writes what they plan in one transaction, and has its
+It decides with its planners (`topics`, `configs`, `quotas`), writes what they plan in one transaction, and has its
 answer when the transaction is on disk and this broker has acted on it.
 """
 
