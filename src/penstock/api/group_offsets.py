@@ -304,7 +304,7 @@ def fail(taken: list[TopicResponse], failures: Mapping[int, Failure]) -> None:
 
 
 def merged(unknown: list[TopicResponse], taken: list[TopicResponse]) -> list[TopicResponse]:
-    """What could not even be asked for comes first, and a topic that has both kinds of partitions once."""
+    """Unknown topics precede known ones; a topic with partitions of both kinds is listed once."""
     topics: dict[tuple[str, bytes | None], TopicResponse] = {}
     for topic in (*unknown, *taken):
         first = topics.setdefault(topic[:2], topic)

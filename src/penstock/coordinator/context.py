@@ -218,7 +218,7 @@ class CoordinatorContext(ABC, Generic[S]):
         self.carry_out(self._shard.loaded(self._clock.now_ms()))
 
     def end(self) -> None:
-        """Serve nobody any more: whoever waits is told to look for the coordinator elsewhere."""
+        """Stop serving: requests that wait fail with NotCoordinator."""
         if self._phase is Phase.ENDED:
             return
         serving, self._phase = self._phase is Phase.SERVING, Phase.ENDED

@@ -1,4 +1,4 @@
-"""A broker's coordinators of one kind: which partition of their topic each is, loaded or not.
+"""All coordinators of one kind on a broker: one context for each partition of their topic, loaded or not.
 
 A partition without records costs nothing until somebody asks for what it keeps. One with records is loaded as soon as
 this broker leads it, so that whatever runs out does so whether anybody asks or not.
@@ -60,7 +60,7 @@ def partition_of(key: str, partitions: int) -> int:
 
 
 class CoordinatorRuntime(ABC, Generic[C, R]):
-    """Finds the coordinator of a key, or says why there is none here."""
+    """The contexts of one kind of coordinator: finds the one of a key, loads and unloads them with leadership."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ COMMITS_WAITING_MAX = 4096
 
 
 class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
-    """All groups of one partition."""
+    """The coordinator context of the groups in one partition of `__consumer_offsets`."""
 
     __slots__ = ("_commits", "_flush_planned", "_missed_topics")
 

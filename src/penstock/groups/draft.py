@@ -1,4 +1,4 @@
-"""A step while it is being thought of."""
+"""Mutable builder for a Step."""
 
 from collections.abc import Hashable
 
@@ -7,7 +7,7 @@ from penstock.model.errors import BrokerError
 
 
 class Draft:
-    """What has been decided so far; becomes a `Step` when there is no more to say."""
+    """Collects the events, responses, timers and jobs of one `Step`."""
 
     __slots__ = ("_events", "_jobs", "_responses", "_timers", "now_ms")
 

@@ -1,4 +1,4 @@
-"""Every group's coordinator on this broker."""
+"""The group coordinator of this broker."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from penstock.storage.store import LogStore
 
 
 class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventReader]):
-    """Finds the coordinator of a group, or says why there is none here."""
+    """The coordinator runtime of groups: finds the context of a group, or raises why there is none here."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple
 
 
 class Replica(ServedReplica):
-    """The read and the write path of one partition."""
+    """One partition on this broker: appends what its rules accept, and serves reads."""
 
     __slots__ = ()
 

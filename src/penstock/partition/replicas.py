@@ -42,7 +42,7 @@ Settings = tuple[TopicConfig, ValidationRules]
 
 
 class Replicas:
-    """Finds the replica of a partition, or says why there is none."""
+    """The replicas of this broker: finds that of a partition, or raises why there is none."""
 
     __slots__ = (
         "_broker_id",

@@ -42,7 +42,7 @@ class ProducersAt(NamedTuple):
 
 
 class ServedReplica:
-    """A partition's log with what is agreed on it, its producers, and those who wait for it."""
+    """The log of a partition with its offsets, producers, waiters and watchers."""
 
     __slots__ = (
         "_aborted",

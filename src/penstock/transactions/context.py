@@ -38,22 +38,22 @@ REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 class Round:
     """The partitions that are told of one ending: those that have yet to be, and those that could not take it."""
 
-    __slots__ = ("again", "ending", "to_tell", "waiting")
+    __slots__ = ("again", "ending", "to_write", "waiting")
 
     def __init__(self, ending: WriteMarkers, partitions: Iterable[TopicPartition]) -> None:
         self.ending = ending
-        self.to_tell = deque(partitions)
+        self.to_write = deque(partitions)
         self.waiting = 0
         """Markers that are written and not committed."""
         self.again: list[TopicPartition] = []
 
     def next(self, count: int) -> list[TopicPartition]:
         """Take out as many as that, or what is left."""
-        return [self.to_tell.popleft() for _ in range(min(count, len(self.to_tell)))]
+        return [self.to_write.popleft() for _ in range(min(count, len(self.to_write)))]
 
 
 class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
-    """All transactional ids of one partition."""
+    """The coordinator context of the transactional ids in one partition of `__transaction_state`."""
 
     __slots__ = ("_markers",)
 
@@ -116,7 +116,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
                 if wait is not None:
                     round_.waiting += 1
                     wait.add_done_callback(partial(self._settle_marker, round_, tp))
-        if round_.to_tell:
+        if round_.to_write:
             get_running_loop().call_soon(self._tell, round_)
         elif not round_.waiting:
             self._markers_done(round_)
@@ -129,7 +129,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             if not isinstance(error, BrokerError):
                 raise error
             self._judge(round_, tp, error)
-        if not round_.to_tell and not round_.waiting:
+        if not round_.to_write and not round_.waiting:
             self._markers_done(round_)
 
     def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:

@@ -24,7 +24,7 @@ from penstock.transactions.shard import TxnShard
 
 
 class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]):
-    """Finds the coordinator of a transactional id, or says why there is none here."""
+    """The coordinator runtime of transactions: finds the context of a transactional id, or raises why there is none."""
 
     def __init__(
         self,
