@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from penstock.testing.processes import LOOPBACK, Child, free_ports, port_answers, process_tree
+from penstock.testing.processes import LOOPBACK, Child, free_ports, port_responds, process_tree
 from pyspark_penstock.session import spark_environment
 
 TESTS = Path(__file__).parent.parent
@@ -90,7 +90,7 @@ def standalone_cluster(
             "org.apache.spark.deploy.master.Master",
             *("--host", LOOPBACK, "--port", str(port), "--webui-port", str(web)),
         )
-        master.wait_until(lambda: port_answers(port), what="master", seconds_max=START_SECONDS_MAX)
+        master.wait_until(lambda: port_responds(port), what="master", seconds_max=START_SECONDS_MAX)
         address = f"spark://{LOOPBACK}:{port}"
         for number, host in enumerate(hosts):
             start(
@@ -125,7 +125,7 @@ def connect_server(folder: Path, master: str) -> Iterator[str]:
     ]
     child = Child(command, log=folder / "connect.log", environment=environment(folder), folder=folder)
     try:
-        child.wait_until(lambda: port_answers(port), what="Connect server", seconds_max=START_SECONDS_MAX)
+        child.wait_until(lambda: port_responds(port), what="Connect server", seconds_max=START_SECONDS_MAX)
         yield f"sc://{LOOPBACK}:{port}"
     finally:
         child.kill()

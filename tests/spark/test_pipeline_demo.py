@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.demo_folder import end_processes
-from penstock.testing.processes import port_answers
+from penstock.testing.processes import port_responds
 from spark.pipeline_processes import SECONDS_MAX, command, session_members, wait_until
 from spark.spark_processes import SHORT_LIVED_JAVA
 
@@ -101,6 +101,6 @@ def check_demo_after_another(tmp_path: Path, temporary: Path) -> None:
     assert not [word for word in ("WARN", "ERROR", "log4j") if word in said]
     assert facts["sent"] == facts["windowed"] == facts["table_rows"] > 0
     assert not Path(facts["folder"]).exists()
-    assert not port_answers(facts["port"])
+    assert not port_responds(facts["port"])
     assert brokers_in(temporary) == []
     assert left_in(temporary) == []
