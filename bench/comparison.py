@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.client_program import run_client
 from bench.page_cache import settle
 from bench.samples import Sample
-from bench.sides import Side
+from bench.sides import Meter, Side, Spent, turns
 from bench.works import Scenario, Step
-from penstock.testing.processes import Usage
 
 MEGABYTE = 1e6
 GIGABYTE = 1e9
@@ -19,12 +18,16 @@ GIGABYTE = 1e9
 
 def run_scenario(scenario: Scenario, sides: Sequence[Side], say: Callable[[str], None]) -> Iterator[Sample]:
     """Warm rounds, then counted ones; the side that begins changes from round to round."""
-    for number in range(-scenario.warm_rounds, scenario.rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
-            for sample in _run_round(scenario, number, side):
-                say(line(sample))
-                if number >= 0:
-                    yield sample
+    for number, side in turns(sides, scenario.rounds, scenario.warm_rounds):
+        for sample in _run_round(scenario, number, side):
+            yield from counted(sample, say)
+
+
+def counted(sample: Sample, say: Callable[[str], None]) -> Iterator[Sample]:
+    """Print a sample; pass it on unless its round was a warm one."""
+    say(line(sample))
+    if sample.round >= 0:
+        yield sample
 
 
 def _run_round(scenario: Scenario, number: int, side: Side) -> Iterator[Sample]:
@@ -67,21 +70,26 @@ def moved(messages: float, size: float, seconds: float) -> dict[str, float]:
 def costed(side: Side, work: Callable[[], dict[str, float]]) -> dict[str, float]:
     """Add the processor time the broker spent on a work, and its memory after it."""
     settle(side.data_root)
-    before = side.usage()
+    meter = Meter(side)
     values = work()
-    after = side.usage()
-    return {**values, **cost(before, after, values)}
+    return {**values, **cost(meter.read(), values)}
 
 
-def cost(before: Usage, after: Usage, values: dict[str, float]) -> dict[str, float]:
-    cpu_seconds = after.cpu_seconds - before.cpu_seconds
-    return {
-        "cpu_seconds": cpu_seconds,
-        "cpu_seconds_per_gb": cpu_seconds / (values["bytes"] / GIGABYTE),
-        "cpu_us_per_message": cpu_seconds * 1e6 / values["messages"],
-        "resident_mb": after.resident_bytes / MEGABYTE,
-        "resident_mb_peak": after.resident_bytes_peak / MEGABYTE,
+def cost(spent: Spent, values: Mapping[str, float]) -> dict[str, float]:
+    """Processor time in all, and for each request, message and gigabyte where their number is known."""
+    found = {
+        "cpu_seconds": spent.cpu_seconds,
+        "resident_mb": spent.after.resident_bytes / MEGABYTE,
+        "resident_mb_peak": spent.after.resident_bytes_peak / MEGABYTE,
     }
+    if values.get("bytes"):
+        found["cpu_seconds_per_gb"] = spent.cpu_seconds / (values["bytes"] / GIGABYTE)
+    if values.get("messages"):
+        found["cpu_us_per_message"] = spent.cpu_seconds * 1e6 / values["messages"]
+    if spent.requests:
+        found["requests"] = spent.requests
+        found["cpu_us_per_request"] = spent.cpu_seconds * 1e6 / spent.requests
+    return found
 
 
 def line(sample: Sample) -> str:
@@ -94,6 +102,7 @@ def line(sample: Sample) -> str:
         "ms_p99",
         "ms_p999",
         "cpu_seconds_per_gb",
+        "cpu_us_per_request",
         "resident_mb",
         "seconds",
     )

@@ -11,6 +11,7 @@ from penstock.wire.api import (
     find_coordinator,
     heartbeat,
     join_group,
+    leave_group,
     offset_commit,
     offset_fetch,
     sync_group,
@@ -29,7 +30,7 @@ NOT_YET = frozenset({14, 15, 16})
 MEMBER_ID_REQUIRED = 79
 REBALANCE_MS = 60_000
 
-JOIN, SYNC, BEAT, COMMIT, FETCH, CONSUMER_BEAT, FIND = 5, 3, 3, 7, 7, 1, 3
+JOIN, SYNC, BEAT, LEAVE, COMMIT, FETCH, CONSUMER_BEAT, FIND = 5, 3, 3, 1, 7, 7, 1, 3
 """Versions that both brokers know."""
 
 
@@ -110,6 +111,10 @@ class GroupWire:
     async def beat(self, group: str, member_id: str, generation: int) -> None:
         request = heartbeat.Request(group_id=group, generation_id=generation, member_id=member_id)
         check(await self.ask(heartbeat, BEAT, request), f"heartbeat of {group}")
+
+    async def leave(self, group: str, member_id: str) -> None:
+        request = leave_group.Request(group_id=group, member_id=member_id)
+        check(await self.ask(leave_group, LEAVE, request), f"leave {group}")
 
     async def commit_many(self, group: str, topic: str, partitions: int, offset: int) -> None:
         """One request for the partitions 0, 1, ... of a topic."""

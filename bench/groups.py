@@ -14,17 +14,19 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
-from bench.comparison import MEGABYTE, line, run_step
+from bench.comparison import MEGABYTE, cost, counted, run_step
 from bench.group_wire import GroupWire
-from bench.samples import PENSTOCK, Sample
-from bench.sides import Side, fresh_side
+from bench.samples import KAFKA, PENSTOCK, Sample
+from bench.sides import Contender, Meter, Side, started_sides, turns
 from bench.works import Sizes, Step
 from penstock.groups.assignors import ASSIGNORS
 from penstock.groups.assignors.spec import GroupSpec, MemberSpec
 from penstock.model.ids import TopicId
 from penstock.testing.processes import Deadline, ProcessFailed
 
-PARTS = ("group-commits", "group-assignment", "group-heartbeats", "group-load", "group-assignors")
+ASSIGNORS_PART = "group-assignors"
+STALL_PART = "group-stall"
+PARTS = ("group-commits", "group-assignment", "group-heartbeats", "group-load", ASSIGNORS_PART, STALL_PART)
 COMMIT_SHAPES = {"group-commits-piped": (1, 64), "group-commits": (64, 8)}
 """Connections, and commits in flight on each: one consumer in a hurry, and many."""
 COMMIT_TOPIC = "commits"
@@ -37,46 +39,44 @@ ASSIGNOR_PARTITIONS_PER_MEMBER = 10
 PROBE_PAUSE_SECONDS = 0.002
 ASSIGNMENT_SECONDS = 2.5
 CONNECTIONS_AT_ONCE = 50
+LEAVE_EPOCH = -1
 
 Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-def measure_groups(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_groups(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     if "group-commits" in parts:
-        yield from commits(names, sizes, data, say)
-    for name in names:
-        if "group-assignment" in parts:
-            yield from assignments(name, sizes, data, say)
-        if "group-heartbeats" in parts:
-            yield from heartbeats(name, sizes, data, say)
-        if "group-load" in parts:
-            yield from loads(name, sizes, data, say)
-    if "group-assignors" in parts and PENSTOCK in names:
+        yield from commits(contenders, sizes, data, say)
+    if "group-assignment" in parts:
+        yield from assignments(contenders, sizes, data, say)
+    if "group-heartbeats" in parts:
+        yield from heartbeats(contenders, sizes, data, say)
+    if "group-load" in parts:
+        yield from loads(contenders, sizes, data, say)
+    penstocks = [contender for contender in contenders if contender.name != KAFKA]
+    if ASSIGNORS_PART in parts and penstocks:
         yield from assignors(sizes, say)
-        yield from stalls(PENSTOCK, sizes, data, say)
+    if STALL_PART in parts and penstocks:
+        yield from stalls(penstocks, sizes, data, say)
 
 
-def commits(names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def commits(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """Commits in flight on one connection and on many, the sides in turn."""
     connections_max = max(connections for connections, _ in COMMIT_SHAPES.values())
     groups = [f"bench-commits-{number:04}" for number in range(connections_max)]
-    with contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+    with started_sides(contenders, data) as sides:
         for side in sides:
-            side.start()
             side.create_topics([COMMIT_TOPIC], partitions=1)
             asyncio.run(await_coordinators(side.bootstrap, groups))
         for work, (connections, in_flight) in COMMIT_SHAPES.items():
             counts = ("--connections", str(connections), "--in-flight", str(in_flight))
             step = Step(work=work, mode="commits", arguments=(*counts, "--seconds", str(sizes.request_seconds)))
-            for number in range(-sizes.request_warm_rounds, sizes.rounds):
-                for side in sides if number % 2 == 0 else reversed(sides):
-                    values = run_step(step, side, COMMIT_TOPIC)
-                    sample = Sample(work=work, side=side.name, round=number, values=values)
-                    say(line(sample))
-                    if number >= 0:
-                        yield sample
+            for number, side in turns(sides, sizes.rounds, sizes.request_warm_rounds):
+                values = run_step(step, side, COMMIT_TOPIC)
+                yield from counted(Sample(work=work, side=side.name, round=number, values=values), say)
 
 
 async def await_coordinators(bootstrap: str, groups: Sequence[str]) -> None:
@@ -108,21 +108,23 @@ class PollingConsumer:
         self._consumer.close()
 
 
-def assignments(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def assignments(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """From the join of the last of ten consumers until each owns its tenth of the partitions, and goes on to."""
-    with fresh_side(name, data) as side:
-        side.start()
-        topics = [f"assigned-{number}" for number in range(sizes.group_partitions // PARTITIONS_PER_TOPIC)]
-        side.create_topics(topics, partitions=PARTITIONS_PER_TOPIC)
-        asyncio.run(await_coordinators(side.bootstrap, ["warm-up"]))
-        for number in range(sizes.rounds):
+    topics = [f"assigned-{number}" for number in range(sizes.group_partitions // PARTITIONS_PER_TOPIC)]
+    share = sizes.group_partitions // MEMBERS
+    with started_sides(contenders, data) as sides:
+        for side in sides:
+            side.create_topics(topics, partitions=PARTITIONS_PER_TOPIC)
+            asyncio.run(await_coordinators(side.bootstrap, ["warm-up"]))
+        for number, side in turns(sides, sizes.rounds):
             members: list[PollingConsumer] = []
+            meter = Meter(side)
             try:
                 members += [PollingConsumer(side.bootstrap, f"group-{number}", topics) for _ in range(MEMBERS)]
                 began = time.perf_counter()
-                share = sizes.group_partitions // MEMBERS
                 seconds = settled_after(lambda: all(member.owned == share for member in members), began)  # noqa: B023
-                yield said(say, "group-assignment", side, number, settle_seconds=seconds)
+                values = {"settle_seconds": seconds, **cost(meter.read(), {})}
+                yield said(say, "group-assignment", side, number, **values)
             finally:
                 for member in members:
                     member.close()
@@ -141,17 +143,16 @@ def settled_after(is_settled: Callable[[], bool], began: float) -> float:
     raise ProcessFailed(f"not settled within {SETTLE_SECONDS_MAX:g} s")
 
 
-def heartbeats(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def heartbeats(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """Groups of one member, each with a connection of its own, beating every three seconds: the share of a core."""
-    with fresh_side(name, data) as side:
-        side.start()
-        os.sync()
-        for number in range(sizes.rounds):
-            share = asyncio.run(beat_all(side, sizes.groups, sizes.heartbeat_seconds, number))
-            yield said(say, "group-heartbeats", side, number, core_percent=share * 100)
+    with started_sides(contenders, data) as sides:
+        for number, side in turns(sides, sizes.rounds):
+            os.sync()
+            values = asyncio.run(beat_all(side, sizes.groups, sizes.heartbeat_seconds, number))
+            yield said(say, "group-heartbeats", side, number, **values)
 
 
-async def beat_all(side: Side, groups: int, seconds: float, number: int) -> float:
+async def beat_all(side: Side, groups: int, seconds: float, number: int) -> dict[str, float]:
     names = [f"beating-{number}-{index}" for index in range(groups)]
     await await_coordinators(side.bootstrap, names[:1])
     wires = await gathered([GroupWire.open(side.bootstrap) for _ in names])
@@ -168,14 +169,16 @@ async def beat_all(side: Side, groups: int, seconds: float, number: int) -> floa
 
     beating = [asyncio.create_task(beat(index)) for index in range(groups)]
     await asyncio.sleep(HEARTBEAT_SECONDS)
-    before, began = side.usage().cpu_seconds, time.perf_counter()
+    meter, began = Meter(side), time.perf_counter()
     await asyncio.sleep(seconds)
-    share = (side.usage().cpu_seconds - before) / (time.perf_counter() - began)
+    passed, spent = time.perf_counter() - began, meter.read()
     stopping.set()
     await asyncio.gather(*beating)
-    for wire in wires:
+    for wire, group, (member_id, _) in zip(wires, names, members, strict=True):
+        # A member that only goes away expires in a later round, at the broker's expense.
+        await wire.leave(group, member_id)
         await wire.close()
-    return share
+    return {"core_percent": spent.cpu_seconds / passed * 100, **cost(spent, {})}
 
 
 async def join(wire: GroupWire, group: str) -> tuple[str, int]:
@@ -194,22 +197,22 @@ async def gathered(works: Sequence[Coroutine[Any, Any, T]], at_once: int = CONNE
     return await asyncio.gather(*(one(work) for work in works))
 
 
-def loads(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def loads(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """From the start of the process until every group's offsets are there again, and the memory they take."""
-    with fresh_side(name, data) as side:
-        side.start()
-        side.create_topics(["loaded"], partitions=LOAD_PARTITIONS)
-        groups = [f"loaded-{index}" for index in range(sizes.offsets // LOAD_PARTITIONS)]
-        asyncio.run(commit_all(side.bootstrap, groups))
-        for number in range(sizes.rounds):
+    groups = [f"loaded-{index}" for index in range(sizes.offsets // LOAD_PARTITIONS)]
+    with started_sides(contenders, data) as sides:
+        for side in sides:
+            side.create_topics(["loaded"], partitions=LOAD_PARTITIONS)
+            asyncio.run(commit_all(side.bootstrap, groups))
+        for number, side in turns(sides, sizes.rounds):
             side.stop()
             os.sync()
             began = time.perf_counter()
             side.start()
             asyncio.run(await_loaded(side.bootstrap, groups))
-            seconds = time.perf_counter() - began
-            resident_mb = side.usage().resident_bytes / MEGABYTE
-            yield said(say, "group-load", side, number, load_seconds=seconds, resident_mb=resident_mb)
+            seconds, used = time.perf_counter() - began, side.usage()
+            values = {"cpu_seconds": used.cpu_seconds, "resident_mb": used.resident_bytes / MEGABYTE}
+            yield said(say, "group-load", side, number, load_seconds=seconds, **values)
 
 
 async def commit_all(bootstrap: str, groups: Sequence[str]) -> None:
@@ -251,27 +254,29 @@ def assignors(sizes: Sizes, say: Say) -> Iterator[Sample]:
             yield Sample(work=f"assignor-{name}", side=PENSTOCK, round=number, values=values)
 
 
-def stalls(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def stalls(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """How long another group's heartbeat waits while a large group is assigned anew."""
     partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
-    with fresh_side(name, data) as side:
-        side.start()
-        topics = [f"large-{number}" for number in range(partitions // PARTITIONS_PER_TOPIC)]
-        for topic in topics:
-            side.create_topics([topic], partitions=PARTITIONS_PER_TOPIC)
-        for number in range(sizes.rounds):
-            slowest = asyncio.run(probe_while_joining(side.bootstrap, topics, sizes.assignor_members, number))
-            yield said(say, "group-stall", side, number, stall_ms=slowest * 1e3)
+    topics = [f"large-{number}" for number in range(partitions // PARTITIONS_PER_TOPIC)]
+    with started_sides(contenders, data) as sides:
+        for side in sides:
+            for topic in topics:
+                side.create_topics([topic], partitions=PARTITIONS_PER_TOPIC)
+        for number, side in turns(sides, sizes.rounds):
+            values = asyncio.run(probe_while_joining(side, topics, sizes.assignor_members, number))
+            yield said(say, STALL_PART, side, number, **values)
 
 
-async def probe_while_joining(bootstrap: str, topics: list[str], members: int, number: int) -> float:
-    """The slowest answer to a small group's heartbeats while the last members of a large one join."""
+async def probe_while_joining(side: Side, topics: list[str], members: int, number: int) -> dict[str, float]:
+    """The slowest response to a small group's heartbeats while the last members of a large one join."""
     small, large = f"small-{number}", f"large-{number}"
-    await await_coordinators(bootstrap, [small, large])
-    probe, crowd = await GroupWire.open(bootstrap), await GroupWire.open(bootstrap)
+    await await_coordinators(side.bootstrap, [small, large])
+    probe, crowd = await GroupWire.open(side.bootstrap), await GroupWire.open(side.bootstrap)
     member = await probe.join_alone(small)
-    for index in range(members - 1):
-        await crowd.consumer_beat(large, f"m{index:05}", 0, topics)
+    meter = Meter(side)
+    joined_before = [f"m{index:05}" for index in range(members - 1)]
+    for member_id in joined_before:
+        await crowd.consumer_beat(large, member_id, 0, topics)
     slowest, joined = 0.0, asyncio.Event()
 
     async def beat() -> None:
@@ -288,9 +293,14 @@ async def probe_while_joining(bootstrap: str, topics: list[str], members: int, n
     await asyncio.sleep(ASSIGNMENT_SECONDS)
     joined.set()
     await beating
+    values = {"stall_ms": slowest * 1e3, **cost(meter.read(), {})}
+    # Members that only go away expire in a later round, at the broker's expense.
+    await probe.leave(small, member[0])
+    for member_id in (*joined_before, "last"):
+        await crowd.consumer_beat(large, member_id, LEAVE_EPOCH)
     await probe.close()
     await crowd.close()
-    return slowest
+    return values
 
 
 def said(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:

@@ -10,7 +10,7 @@ from functools import partial
 from bench.client_program import LoadFailed
 from bench.comparison import costed, line
 from bench.samples import Sample
-from bench.sides import Side
+from bench.sides import Side, turns
 from penstock.testing.apache_kafka import tool_command
 from penstock.testing.probe import api_versions
 from penstock.testing.processes import LOOPBACK
@@ -35,14 +35,13 @@ def run_java(sides: Sequence[Side], messages: int, rounds: int, say: Callable[[s
     The consumer joins a group, so it runs only against brokers that offer groups. Then small records, first without
     and then within transactions.
     """
-    for number in range(rounds):
-        for side in sides:
-            large: dict[str, Tool] = {"java-produce": produce}
-            if JOIN_GROUP in api_versions(LOOPBACK, side.broker.port):
-                large["java-consume"] = consume
-            small: dict[str, Tool] = {"java-small": produce_small, "java-small-txn": produce_transactions}
-            yield from on_one_topic(side, f"bench-java-{number}", large, number, messages, say)
-            yield from on_one_topic(side, f"bench-java-small-{number}", small, number, messages * SMALL_TIMES, say)
+    for number, side in turns(sides, rounds):
+        large: dict[str, Tool] = {"java-produce": produce}
+        if JOIN_GROUP in api_versions(LOOPBACK, side.broker.port):
+            large["java-consume"] = consume
+        small: dict[str, Tool] = {"java-small": produce_small, "java-small-txn": produce_transactions}
+        yield from on_one_topic(side, f"bench-java-{number}", large, number, messages, say)
+        yield from on_one_topic(side, f"bench-java-small-{number}", small, number, messages * SMALL_TIMES, say)
 
 
 def on_one_topic(

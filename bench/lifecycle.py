@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from bench.client_program import run_client
 from bench.comparison import MEGABYTE
 from bench.samples import Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Side, fresh_side, turns
 
 IDLE_SECONDS = 2.0
 PARTITIONS_PER_TOPIC = 100
@@ -19,34 +20,40 @@ TOPICS_READ_AFTER_RESTART = 3
 Say = Callable[[str], None]
 
 
-def empty_starts(names: Sequence[str], rounds: int, data_root: Path, say: Say) -> Iterator[Sample]:
+def empty_starts(contenders: Sequence[Contender], rounds: int, data_root: Path, say: Say) -> Iterator[Sample]:
     """Time to readiness of a broker without data, and its memory once it has been idle for a moment."""
-    for number in range(rounds):
-        for name in names:
-            with fresh_side(name, data_root) as side:
-                os.sync()
-                side.start()
-                time.sleep(IDLE_SECONDS)
-                yield _said(say, "start-empty", side, number, resident_mb=_resident_mb(side))
+    for number, contender in turns(contenders, rounds):
+        with fresh_side(contender, data_root) as side:
+            os.sync()
+            side.start()
+            cpu_seconds = side.usage().cpu_seconds
+            time.sleep(IDLE_SECONDS)
+            yield _said(say, "start-empty", side, number, cpu_seconds=cpu_seconds, resident_mb=_resident_mb(side))
 
 
-def restarts(names: Sequence[str], partitions: int, rounds: int, data_root: Path, say: Say) -> Iterator[Sample]:
+def restarts(
+    contenders: Sequence[Contender], partitions: int, rounds: int, data_root: Path, say: Say
+) -> Iterator[Sample]:
     """Time to readiness after a clean stop, with a record in every partition."""
-    for name in names:
-        with fresh_side(name, data_root) as side:
+    with contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(contender, data_root)) for contender in contenders]
+        for side in sides:
             side.start()
             topics = _fill(side, partitions)
-            for number in range(rounds):
-                side.stop()
-                os.sync()
-                side.start()
-                _read_back(side, topics[:TOPICS_READ_AFTER_RESTART])
-                yield _said(say, "start-partitions", side, number, resident_mb=_resident_mb(side))
+            side.stop()
+        for number, side in turns(sides, rounds):
+            os.sync()
+            side.start()
+            cpu_seconds = side.usage().cpu_seconds
+            _read_back(side, topics[:TOPICS_READ_AFTER_RESTART])
+            resident_mb = _resident_mb(side)
+            yield _said(say, "start-partitions", side, number, cpu_seconds=cpu_seconds, resident_mb=resident_mb)
+            side.stop()
 
 
-def many_partitions(name: str, partitions: int, data_root: Path, say: Say) -> Iterator[Sample]:
+def many_partitions(contender: Contender, partitions: int, data_root: Path, say: Say) -> Iterator[Sample]:
     """Every partition is written and read, then again some of them after a restart; the memory is the larger one."""
-    with fresh_side(name, data_root) as side:
+    with fresh_side(contender, data_root) as side:
         side.start()
         began = time.perf_counter()
         topics = _fill(side, partitions)

@@ -29,8 +29,8 @@ from bench.lifecycle import empty_starts, many_partitions, memory_after_run, res
 from bench.machine import describe
 from bench.page_cache import HOLES
 from bench.report import render
-from bench.samples import PENSTOCK, SIDES, Results
-from bench.sides import fresh_side
+from bench.samples import KAFKA, Results
+from bench.sides import APACHE_KAFKA, THIS_PENSTOCK, Contender, started_sides
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_sink import measure_spark_sink
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
@@ -96,33 +96,32 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def measure(options: argparse.Namespace, results: Results) -> None:
     """All chosen parts; what is found is in ``results`` even when a later part fails."""
     sizes = QUICK if options.quick else FULL
-    skipped = (options.skip_kafka, options.skip_penstock)
-    names = [name for name, skip in zip(SIDES, skipped, strict=True) if not skip]
+    skipped = ((APACHE_KAFKA, options.skip_kafka), (THIS_PENSTOCK, options.skip_penstock))
+    contenders = [contender for contender, skip in skipped if not skip]
     data: Path = options.data
     if "start" in options.parts:
-        results.add(empty_starts(names, sizes.rounds, data, say))
-    _compare(options.parts, names, sizes, data, results)
+        results.add(empty_starts(contenders, sizes.rounds, data, say))
+    _compare(options.parts, contenders, sizes, data, results)
     results.add(measure_ceilings(options.parts, sizes, data, say))
-    results.add(measure_groups(options.parts, names, sizes, data, say))
-    results.add(measure_transactions(options.parts, names, sizes, data, say))
-    results.add(measure_spark_source(options.parts, names, sizes, data, say))
-    results.add(measure_spark_values(options.parts, names, sizes, data, say))
-    results.add(measure_spark_sink(options.parts, names, sizes, data, say))
-    results.add(measure_spark_tasks(options.parts, names, sizes, data, say))
+    results.add(measure_groups(options.parts, contenders, sizes, data, say))
+    results.add(measure_transactions(options.parts, contenders, sizes, data, say))
+    results.add(measure_spark_source(options.parts, contenders, sizes, data, say))
+    results.add(measure_spark_values(options.parts, contenders, sizes, data, say))
+    results.add(measure_spark_sink(options.parts, contenders, sizes, data, say))
+    results.add(measure_spark_tasks(options.parts, contenders, sizes, data, say))
     if "partitions-1000" in options.parts:
-        results.add(restarts(names, sizes.partitions_restart, sizes.rounds, data, say))
-    if "partitions-10000" in options.parts and PENSTOCK in names:
-        results.add(many_partitions(PENSTOCK, sizes.partitions_many, data, say))
+        results.add(restarts(contenders, sizes.partitions_restart, sizes.rounds, data, say))
+    if "partitions-10000" in options.parts:
+        for contender in contenders:
+            if contender.name != KAFKA:
+                results.add(many_partitions(contender, sizes.partitions_many, data, say))
 
 
-def _compare(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, results: Results) -> None:
+def _compare(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, results: Results) -> None:
     chosen = [scenario for scenario in scenarios(sizes) if scenario.name in parts]
     if not chosen and JAVA_PART not in parts:
         return
-    with contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
-        for side in sides:
-            side.start()
+    with started_sides(contenders, data) as sides:
         for scenario in chosen:
             results.add(run_scenario(scenario, sides, say))
         if JAVA_PART in parts and java_is_here():

@@ -15,6 +15,8 @@ from typing import Any
 KAFKA = "kafka"
 PENSTOCK = "penstock"
 SIDES = (KAFKA, PENSTOCK)
+BASELINE = "baseline"
+"""The penstock of another commit, in a run that compares two of them."""
 CEILING = "ceiling"
 """No side of the comparison: the load program without a broker."""
 OF_A_RUN = frozenset({"memory-after"})

@@ -1,31 +1,87 @@
-"""The two brokers of a comparison behind one face."""
+"""The brokers of a comparison behind one face: Apache Kafka, this penstock, and the penstock of another commit."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from bench.samples import KAFKA, PENSTOCK
+from bench.samples import BASELINE, KAFKA, PENSTOCK
 from penstock.testing.apache_kafka import ApacheKafka
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.probe import has_brokers
-from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage, usage
+from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage, free_port, usage
 
 ADMIN_SECONDS_MAX = 120
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.005
 # A deleted topic is gone before the next work begins; a minute later, as by default, it would disturb another one.
 TOPIC_CONFIG = {"file.delete.delay.ms": "0"}
+METRICS_SECONDS_MAX = 30
+REQUESTS_METRIC = "penstock_requests_total{"
+OWN_PACKAGES = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
+"""In the environment of a Python, so that it imports what is installed in its virtual environment and nothing else."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A broker that takes part in a run; a penstock is of the commit that is installed for its Python."""
+
+    name: str
+    python: Path | None = None
+
+
+APACHE_KAFKA = Contender(name=KAFKA)
+THIS_PENSTOCK = Contender(name=PENSTOCK, python=Path(sys.executable))
+
+
+def turns(sides: Sequence[T], rounds: int, warm_rounds: int = 0) -> Iterator[tuple[int, T]]:
+    """The number of a round and a side, for every round on every side; the side that begins changes.
+
+    Warm rounds have numbers below 0.
+    """
+    for number in range(-warm_rounds, rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            yield number, side
+
+
+class PythonBroker(PenstockProcess):
+    """The broker of the penstock that a Python has installed. It says at /metrics how many requests it has served."""
+
+    def __init__(self, python: Path, data: Path) -> None:
+        self.metrics_port = free_port()
+        settings = {"metrics.listener": f"{LOOPBACK}:{self.metrics_port}", "metrics.partitions.enable": "false"}
+        super().__init__(data=data, settings=settings, environment=OWN_PACKAGES)
+        self._python = python
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (str(self._python), *super().command[1:])
+
+    def requests_served(self) -> float | None:
+        """Requests of all kinds since the start; None from a penstock that does not count them."""
+        url = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=METRICS_SECONDS_MAX) as response:
+            return count_requests(response.read().decode())
+
+
+def count_requests(metrics: str) -> float | None:
+    counts = [float(line.rpartition(" ")[2]) for line in metrics.splitlines() if line.startswith(REQUESTS_METRIC)]
+    return sum(counts) if counts else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +113,10 @@ class Side:
 
     def usage(self) -> Usage:
         return usage(self.broker.pid)
+
+    def requests_served(self) -> float | None:
+        """None of a broker that is not asked for it: Apache Kafka has no /metrics."""
+        return self.broker.requests_served() if isinstance(self.broker, PythonBroker) else None
 
     def create_topics(self, names: Sequence[str], partitions: int) -> None:
         """Make topics and wait until the broker leads them: Apache Kafka answers before it does."""
@@ -94,19 +154,54 @@ class Side:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a broker has spent on a work and served in it."""
+
+    cpu_seconds: float
+    requests: float | None
+    after: Usage
+
+
+class Meter:
+    """Reads a broker's counters now, and again when the work is over; reading them is not part of the work."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._requests = side.requests_served()
+        self._cpu_seconds = side.usage().cpu_seconds
+
+    def read(self) -> Spent:
+        after = self._side.usage()
+        requests = self._side.requests_served()
+        served = None if requests is None or self._requests is None else requests - self._requests
+        return Spent(cpu_seconds=after.cpu_seconds - self._cpu_seconds, requests=served, after=after)
+
+
 @contextlib.contextmanager
-def fresh_side(name: str, data_root: Path) -> Iterator[Side]:
+def fresh_side(contender: Contender, data_root: Path) -> Iterator[Side]:
     """A broker that has never run, not started yet; stopped and removed at the end."""
     data_root.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data_root))
-    broker: ApacheKafka | PenstockProcess
-    if name == KAFKA:
+    folder = Path(tempfile.mkdtemp(prefix=f"{contender.name}-", dir=data_root))
+    broker: ApacheKafka | PythonBroker
+    if contender.name == KAFKA:
         broker = ApacheKafka(heap="1g", folder=folder)
     else:
-        assert name == PENSTOCK, name
-        broker = PenstockProcess(data=folder / "data")
+        assert contender.name in (PENSTOCK, BASELINE), contender.name
+        assert contender.python is not None, "a penstock runs with the Python it is installed for"
+        broker = PythonBroker(contender.python, folder / "data")
     try:
-        yield Side(name=name, broker=broker, data_root=data_root)
+        yield Side(name=contender.name, broker=broker, data_root=data_root)
     finally:
         broker.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def started_sides(contenders: Sequence[Contender], data_root: Path) -> Iterator[list[Side]]:
+    """A fresh side for each of them, all running at once."""
+    with contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(contender, data_root)) for contender in contenders]
+        for side in sides:
+            side.start()
+        yield sides

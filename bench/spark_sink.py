@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.comparison import line, moved
 from bench.page_cache import settle
 from bench.samples import KAFKA, Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Side, fresh_side
 from bench.spark_source import CORES, FORMATS, PARTITIONS, SECONDS_MAX, WARM_ROUNDS, session
 from bench.works import Sizes
 from penstock.testing.processes import ProcessFailed
@@ -29,16 +29,18 @@ BATCHES = 4
 Say = Callable[[str], None]
 
 
-def measure_spark_sink(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_spark_sink(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     """The same table of values, as a stream of a few micro-batches, into a new topic of each side."""
     if not parts & set(PARTS):
         return
     count = min(sizes.messages_100b, MESSAGES_MAX)
-    with session(KAFKA in names) as spark, contextlib.ExitStack() as running:
+    with session(any(contender.name == KAFKA for contender in contenders)) as spark, contextlib.ExitStack() as running:
         folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
         running.callback(shutil.rmtree, folder, ignore_errors=True)
         make_table(spark, folder / "table", count)
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+        sides = [running.enter_context(fresh_side(contender, data)) for contender in contenders]
         for side in sides:
             side.start()
         for number in range(-WARM_ROUNDS, sizes.rounds):

@@ -20,7 +20,7 @@ from bench.client_program import ROOT, run_client
 from bench.comparison import MEGABYTE, line, moved
 from bench.page_cache import settle
 from bench.samples import KAFKA, PENSTOCK, Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Side, fresh_side
 from bench.works import Sizes
 from penstock.testing.processes import ProcessFailed
 
@@ -64,11 +64,13 @@ class Reading:
         return self.spark.readStream.format(FORMATS[self.side.name]).options(**self.options(**more)).load()
 
 
-def measure_spark_source(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_spark_source(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     if not parts & set(PARTS):
         return
-    with session(KAFKA in names) as spark, contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+    with session(any(contender.name == KAFKA for contender in contenders)) as spark, contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(contender, data)) for contender in contenders]
         for side in sides:
             side.start()
         for work, size in READ_PARTS.items():

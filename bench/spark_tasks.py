@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from bench.comparison import line
 from bench.samples import KAFKA, Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Side, fresh_side
 from bench.spark_source import FORMATS, SECONDS_MAX, WARM_ROUNDS, session
 from bench.works import Sizes
 from penstock.testing.processes import ProcessFailed
@@ -34,12 +34,14 @@ Say = Callable[[str], None]
 Measured = Callable[["SparkSession", Side], float]
 
 
-def measure_spark_tasks(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_spark_tasks(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     chosen = [(part, measured) for part, measured in MEASURED.items() if part in parts]
     if not chosen:
         return
-    with session(KAFKA in names) as spark, contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+    with session(any(contender.name == KAFKA for contender in contenders)) as spark, contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(contender, data)) for contender in contenders]
         for side in sides:
             side.start()
             side.create_topics([READ_PART, SINK_PARTITIONS_PART], partitions=PARTITIONS)

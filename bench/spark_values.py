@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from bench.comparison import line
 from bench.page_cache import settle
 from bench.samples import KAFKA, PENSTOCK, Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Side, fresh_side
 from bench.spark_source import FORMATS, PARTITIONS, WARM_ROUNDS, session
 from bench.works import Sizes
 
@@ -60,12 +60,14 @@ class Way:
     table: Callable[[], DataFrame]
 
 
-def measure_spark_values(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_spark_values(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     if not parts & set(PARTS):
         return
     count = min(sizes.messages_1kb, RECORDS_MAX)
-    with session(KAFKA in names) as spark, contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(name, data)) for name in names]
+    with session(any(contender.name == KAFKA for contender in contenders)) as spark, contextlib.ExitStack() as running:
+        sides = [running.enter_context(fresh_side(contender, data)) for contender in contenders]
         for side in sides:
             side.start()
             _fill(side, count)

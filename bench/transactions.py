@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.client_program import run_client
-from bench.comparison import MEGABYTE, costed, line, moved
+from bench.comparison import cost, costed, counted, moved
 from bench.group_wire import NOT_YET, GroupWire, Refused
 from bench.groups import gathered, said
 from bench.samples import Sample
-from bench.sides import Side, fresh_side
+from bench.sides import Contender, Meter, Side, fresh_side, started_sides, turns
 from bench.works import Sizes
 from penstock.testing.processes import Deadline
 from penstock.wire.api import find_coordinator, init_producer_id
@@ -53,19 +52,18 @@ class Work:
         return costed(side, lambda: run_client(self.mode, side.bootstrap, topic, *counts, *more))
 
 
-def measure_transactions(parts: set[str], names: Sequence[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def measure_transactions(
+    parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say
+) -> Iterator[Sample]:
     if parts & {"txn-small", "txn-bulk", "txn-consume"}:
-        with contextlib.ExitStack() as running:
-            sides = [running.enter_context(fresh_side(name, data)) for name in names]
+        with started_sides(contenders, data) as sides:
             for side in sides:
-                side.start()
                 asyncio.run(await_coordinator(side.bootstrap))
             yield from compared(chosen_works(parts, sizes), sides, sizes, say)
             if "txn-consume" in parts:
                 yield from half_aborted(sides, sizes, say)
     if "txn-ids" in parts:
-        for name in names:
-            yield from opened_ids(name, sizes, data, say)
+        yield from opened_ids(contenders, sizes, data, say)
 
 
 def chosen_works(parts: set[str], sizes: Sizes) -> list[Work]:
@@ -110,9 +108,7 @@ def compared(works: Sequence[Work], sides: Sequence[Side], sizes: Sizes, say: Sa
                 side.create_topics([topic], partitions=work.partitions)
                 sample = Sample(work=work.name, side=side.name, round=number, values=work.run(side, topic))
                 side.delete_topics([topic])
-                say(line(sample))
-                if number >= 0:
-                    yield sample
+                yield from counted(sample, say)
 
 
 def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Sample]:
@@ -126,13 +122,9 @@ def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Samp
         filling.run(side, topic)
     # One transaction more was committed before the clock started.
     committed = (1 + (count + 1) // 2) * HALF_RECORDS
-    for number in range(-sizes.warm_rounds, sizes.rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
-            values = costed(side, lambda: read_repeatedly(side, topic, committed))  # noqa: B023
-            sample = Sample(work="txn-consume", side=side.name, round=number, values=values)
-            say(line(sample))
-            if number >= 0:
-                yield sample
+    for number, side in turns(sides, sizes.rounds, sizes.warm_rounds):
+        values = costed(side, lambda: read_repeatedly(side, topic, committed))  # noqa: B023
+        yield from counted(Sample(work="txn-consume", side=side.name, round=number, values=values), say)
 
 
 def read_repeatedly(side: Side, topic: str, messages: int) -> dict[str, float]:
@@ -142,16 +134,17 @@ def read_repeatedly(side: Side, topic: str, messages: int) -> dict[str, float]:
     return moved(messages, size, seconds)
 
 
-def opened_ids(name: str, sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
+def opened_ids(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
     """From the first request for a producer id to the last answer, and the memory that the broker takes then."""
-    for number in range(sizes.rounds):
-        with fresh_side(name, data) as side:
+    for number, contender in turns(contenders, sizes.rounds):
+        with fresh_side(contender, data) as side:
             side.start()
             asyncio.run(await_coordinator(side.bootstrap))
             os.sync()
+            meter = Meter(side)
             seconds = asyncio.run(open_all(side.bootstrap, sizes.transactional_ids))
-            resident_mb = side.usage().resident_bytes / MEGABYTE
-            yield said(say, "txn-ids", side, number, open_seconds=seconds, resident_mb=resident_mb)
+            values = {"open_seconds": seconds, **cost(meter.read(), {})}
+            yield said(say, "txn-ids", side, number, **values)
 
 
 async def open_all(bootstrap: str, count: int) -> float:
