@@ -1,36 +1,32 @@
-"""Spark reads JSON into columns: typed values of our source beside `from_json`, in one session of two cores.
+"""Spark reads JSON into columns: typed values of our source beside `from_json`, in sessions of two cores.
 
 `from_json` runs over the binary values of our own source, and over those of Spark's Kafka connector on Apache Kafka.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from bench.comparison import line
+from bench.comparison import counted
 from bench.page_cache import settle
-from bench.samples import KAFKA, PENSTOCK, Sample
-from bench.sides import Contender, Side, fresh_side
-from bench.spark_source import FORMATS, PARTITIONS, WARM_ROUNDS, session
+from bench.samples import KAFKA, Sample
+from bench.sides import Contender, Side, started_sides, turns
+from bench.spark_process import FORMATS, SparkProcess, sessions, spark_costed
+from bench.spark_source import PARTITIONS, WARM_ROUNDS
 from bench.works import Sizes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TYPED = "spark-json"
 BY_FROM_JSON = "spark-json-from"
 PARTS = (TYPED, BY_FROM_JSON)
 TOPIC = "spark-json"
 RECORDS_MAX = 500_000
+RECORD_BYTES = 270
 SCHEMA = (
     "id bigint, customer string, amount decimal(12,2), ok boolean, at timestamp, score double, tags array<string>, "
     "address struct<city: string, zip: string>"
@@ -48,6 +44,8 @@ USED = (
 )
 """Every field is looked at: Spark's `from_json` parses only those that a query uses."""
 
+FROM_JSON = f"from_json(cast(value as string), '{SCHEMA}')"
+
 Say = Callable[[str], None]
 
 
@@ -57,7 +55,13 @@ class Way:
 
     work: str
     side: Side
-    table: Callable[[], DataFrame]
+    spark: SparkProcess
+    options: dict[str, str]
+    value: str | None = None
+
+    def run(self) -> dict[str, float]:
+        arguments = {"source": FORMATS[self.side.name], "options": self.options, "value": self.value, "used": USED}
+        return spark_costed(self.side, self.spark, "parse", RECORD_BYTES, **arguments)
 
 
 def measure_spark_values(
@@ -66,19 +70,16 @@ def measure_spark_values(
     if not parts & set(PARTS):
         return
     count = min(sizes.messages_1kb, RECORDS_MAX)
-    with session(any(contender.name == KAFKA for contender in contenders)) as spark, contextlib.ExitStack() as running:
-        sides = [running.enter_context(fresh_side(contender, data)) for contender in contenders]
+    with sessions(contenders) as sparks, started_sides(contenders, data) as sides:
         for side in sides:
-            side.start()
             _fill(side, count)
-        ways = [way for side in sides for way in _ways(side, spark)]
-        for number in range(-WARM_ROUNDS, sizes.rounds):
-            for way in ways if number % 2 == 0 else reversed(ways):
-                values = _parsed(way.table(), count)
-                sample = Sample(work=way.work, side=way.side.name, round=number, values=values)
-                say(line(sample))
-                if number >= 0:
-                    yield sample
+        ways = [way for side in sides for way in _ways(side, sparks[side.name])]
+        # The sides of one work follow each other.
+        ways.sort(key=lambda way: PARTS.index(way.work))
+        for number, way in turns(ways, sizes.rounds, WARM_ROUNDS):
+            values = way.run()
+            assert values["messages"] == count, f"{values['messages']} of {count} values were parsed"
+            yield from counted(Sample(work=way.work, side=way.side.name, round=number, values=values), say)
 
 
 def _fill(side: Side, count: int) -> None:
@@ -109,28 +110,13 @@ def _order(number: int) -> bytes:
     return json.dumps(order).encode()
 
 
-def _ways(side: Side, spark: SparkSession) -> list[Way]:
+def _ways(side: Side, spark: SparkProcess) -> list[Way]:
     options = {"kafka.bootstrap.servers": side.bootstrap, "subscribe": TOPIC}
-    typed = {**options, "value.format": "json", "value.schema": SCHEMA, "columns": "value"}
-
-    def read(given: dict[str, str]) -> DataFrame:
-        return spark.read.format(FORMATS[side.name]).options(**given).load()
-
-    def by_from_json(given: dict[str, str]) -> DataFrame:
-        return read(given).selectExpr(f"from_json(cast(value as string), '{SCHEMA}') as value")
-
-    if side.name == PENSTOCK:
-        binary = {**options, "columns": "value"}
-        return [
-            Way(work=TYPED, side=side, table=lambda: read(typed)),
-            Way(work=BY_FROM_JSON, side=side, table=lambda: by_from_json(binary)),
-        ]
-    return [Way(work=TYPED, side=side, table=lambda: by_from_json(options))]
-
-
-def _parsed(table: DataFrame, count: int) -> dict[str, float]:
-    began = time.perf_counter()
-    row: Any = table.selectExpr(*USED).collect()[0]
-    seconds = time.perf_counter() - began
-    assert row[0] == count, f"{row[0]} of {count} values were parsed"
-    return {"messages_per_second": count / seconds}
+    if side.name == KAFKA:
+        return [Way(work=TYPED, side=side, spark=spark, options=options, value=FROM_JSON)]
+    binary = {**options, "columns": "value"}
+    typed = {**binary, "value.format": "json", "value.schema": SCHEMA}
+    return [
+        Way(work=TYPED, side=side, spark=spark, options=typed),
+        Way(work=BY_FROM_JSON, side=side, spark=spark, options=binary, value=FROM_JSON),
+    ]

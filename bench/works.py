@@ -55,6 +55,7 @@ class Sizes:
     transactions_bulk: int
     transactions_half: int
     transactional_ids: int
+    spark_latency_rounds: int = 1
 
 
 FULL = Sizes(
