@@ -15,6 +15,10 @@ DATA ?= ./penstock-data
 METRICS ?=
 WORKERS ?= 2
 TESTS ?= tests
+# make bench AGAINST=COMMIT compares with another commit instead of Apache Kafka; ROUNDS and ONLY narrow it down.
+AGAINST ?=
+ROUNDS ?=
+ONLY ?=
 
 .PHONY: help up install test check lint format docs check-generated generate bench record kafka spark-jars sparks clean
 
@@ -91,8 +95,8 @@ sparks: $(DEV) ## install other versions of PySpark beside the one of .venv, for
 record: kafka ## record Apache Kafka's answers anew for the differential tests
 	$(BIN)/python tools/record_differential.py
 
-bench: kafka spark-jars ## compare with Apache Kafka and write bench/RESULTS.md
-	$(BIN)/python -m bench.run
+bench: $(if $(AGAINST),$(DEV),kafka spark-jars) ## compare with Apache Kafka and write bench/RESULTS.md, or AGAINST=COMMIT
+	$(BIN)/python -m bench.run $(if $(AGAINST),--against $(AGAINST)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) build .cache src/*.egg-info

@@ -71,7 +71,7 @@ def render(results: Results) -> str:
         _table(findings),
         _notes(results),
         _ceilings(results),
-        _where(results),
+        where(results),
         METHOD,
         _reproduce(results),
     ]
@@ -97,8 +97,8 @@ def _table(findings: list[Finding]) -> str:
         cells = [
             row.title,
             row.unit,
-            _figure(row, finding.kafka),
-            _figure(row, finding.penstock),
+            figure(row, finding.kafka),
+            figure(row, finding.penstock),
             "-" if finding.ratio is None else f"{finding.ratio:.2f}x",
             row.target or "-",
             {None: "-", True: "yes", False: "**no**"}[finding.reached],
@@ -109,7 +109,7 @@ def _table(findings: list[Finding]) -> str:
 
 def _ceilings(results: Results) -> str:
     lines = [
-        f"| {row.title} | {row.unit} | {_figure(row, spread)} |"
+        f"| {row.title} | {row.unit} | {figure(row, spread)} |"
         for row in CEILING_ROWS
         if (spread := results.spread(row.work, CEILING, row.metric))
     ]
@@ -118,7 +118,7 @@ def _ceilings(results: Results) -> str:
     return "\n".join([CEILINGS, "| work | unit | figure |", "|---|---|---:|", *lines]) + "\n"
 
 
-def _figure(row: Row, spread: Spread | None) -> str:
+def figure(row: Row, spread: Spread | None) -> str:
     if spread is None:
         return "-"
     median, lowest, highest = (
@@ -133,7 +133,7 @@ def _notes(results: Results) -> str:
     return "**A try**: a part of the works, or small sizes, or cut short. Its figures prove nothing.\n"
 
 
-def _where(results: Results) -> str:
+def where(results: Results) -> str:
     lines = ["## Where and when", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results.machine.items()]
     lines.append(f"| when | {results.began}, {results.seconds / 60:.1f} minutes in all |")

@@ -1,35 +1,40 @@
 """``python -m bench.run``: penstock beside Apache Kafka, the report into bench/RESULTS.md.
 
 A run of a part (--only, --skip-kafka) or with small sizes (--quick) is a try: its report goes to .cache/bench/. Runs
-of all parts, some at a time, make a whole report with --render.
+of all parts, some at a time, make a whole report with --render. With --against it is penstock beside the penstock of
+another commit instead, and the report is .cache/bench/against-HASH.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
+import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
+from bench.against_report import ROUNDS_MIN, render_against
 from bench.ceilings import PARTS as CEILING_PARTS
 from bench.ceilings import measure_ceilings
 from bench.client_program import ROOT, LoadFailed, build
+from bench.commits import Checkout, CommitUnusable, check_pair, inspect, prepare, resolve, stale_modules
 from bench.comparison import run_scenario
 from bench.group_wire import Refused
+from bench.groups import ASSIGNORS_PART, measure_groups
 from bench.groups import PARTS as GROUP_PARTS
-from bench.groups import measure_groups
 from bench.java_tools import run_java
 from bench.lifecycle import empty_starts, many_partitions, memory_after_run, restarts
 from bench.machine import describe
 from bench.page_cache import HOLES
 from bench.report import render
-from bench.samples import KAFKA, Results
+from bench.samples import KAFKA, Results, Sample
 from bench.sides import APACHE_KAFKA, THIS_PENSTOCK, Contender, started_sides
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_sink import measure_spark_sink
@@ -49,6 +54,14 @@ CACHE = ROOT / ".cache" / "bench"
 LIFECYCLE_PARTS = ("start", "partitions-1000", "partitions-10000")
 JAVA_PART = "java"
 JAVA_ROUNDS = 2
+SPARK_PARTS = (*SPARK_SOURCE_PARTS, *SPARK_VALUES_PARTS, *SPARK_SINK_PARTS, *SPARK_TASKS_PARTS)
+AGAINST_ROUNDS = 6
+"""Of a comparison of two commits; an even number, so that each side begins as often as the other."""
+NOT_COMPARED = {
+    **dict.fromkeys(CEILING_PARTS, "the load program without a broker"),
+    ASSIGNORS_PART: "functions in the benchmark's own process, which is this commit's (group-stall is compared)",
+}
+FAILURES = (LoadFailed, ProcessFailed, Refused, KafkaException)
 
 
 def part_names() -> tuple[str, ...]:
@@ -58,10 +71,7 @@ def part_names() -> tuple[str, ...]:
         *CEILING_PARTS,
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
-        *SPARK_SOURCE_PARTS,
-        *SPARK_VALUES_PARTS,
-        *SPARK_SINK_PARTS,
-        *SPARK_TASKS_PARTS,
+        *SPARK_PARTS,
         *LIFECYCLE_PARTS,
     )
 
@@ -76,6 +86,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does everything function?")
     parser.add_argument("--skip-kafka", action="store_true", help="penstock alone (no Java, no jars)")
     parser.add_argument("--skip-penstock", action="store_true", help="Apache Kafka alone")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="alternate with the penstock of that commit (any revision that git knows) instead of Apache Kafka",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help=f"counted rounds of a work; {AGAINST_ROUNDS} with --against, else {FULL.rounds} or {FULL.stream_rounds}",
+    )
     parser.add_argument("--data", type=Path, default=CACHE / "data", help="where the brokers keep their data")
     parser.add_argument("--output", type=Path, help="where the report goes")
     parser.add_argument(
@@ -86,6 +107,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="only make the report, from the raw figures of earlier runs",
     )
     options = parser.parse_args(arguments)
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if options.against and (options.render or options.skip_kafka or options.skip_penstock):
+        parser.error(
+            "--against runs both penstocks and no Apache Kafka: --render and --skip-... have no meaning with it"
+        )
     options.parts = set(options.only.split(",")) if options.only else set(part_names())
     unknown = options.parts - set(part_names())
     if unknown:
@@ -93,40 +120,63 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def measure(options: argparse.Namespace, results: Results) -> None:
-    """All chosen parts; what is found is in ``results`` even when a later part fails."""
+def sizes_of(options: argparse.Namespace) -> Sizes:
+    """What is sent, and how often."""
     sizes = QUICK if options.quick else FULL
-    skipped = ((APACHE_KAFKA, options.skip_kafka), (THIS_PENSTOCK, options.skip_penstock))
-    contenders = [contender for contender, skip in skipped if not skip]
-    data: Path = options.data
-    if "start" in options.parts:
-        results.add(empty_starts(contenders, sizes.rounds, data, say))
-    _compare(options.parts, contenders, sizes, data, results)
-    results.add(measure_ceilings(options.parts, sizes, data, say))
-    results.add(measure_groups(options.parts, contenders, sizes, data, say))
-    results.add(measure_transactions(options.parts, contenders, sizes, data, say))
-    results.add(measure_spark_source(options.parts, contenders, sizes, data, say))
-    results.add(measure_spark_values(options.parts, contenders, sizes, data, say))
-    results.add(measure_spark_sink(options.parts, contenders, sizes, data, say))
-    results.add(measure_spark_tasks(options.parts, contenders, sizes, data, say))
-    if "partitions-1000" in options.parts:
-        results.add(restarts(contenders, sizes.partitions_restart, sizes.rounds, data, say))
-    if "partitions-10000" in options.parts:
+    rounds: int | None = options.rounds
+    if rounds is None and options.against and not options.quick:
+        rounds = AGAINST_ROUNDS
+    if rounds is not None:
+        sizes = dataclasses.replace(sizes, rounds=rounds, stream_rounds=rounds)
+    if options.against:
+        sizes = dataclasses.replace(sizes, spark_latency_rounds=sizes.rounds)
+    return sizes
+
+
+def measure(options: argparse.Namespace, contenders: Sequence[Contender], results: Results) -> None:
+    """All chosen parts; what is found is in ``results`` even when a later part fails."""
+    parts = options.parts - NOT_COMPARED.keys() if options.against else options.parts
+    for stage in stages(parts, contenders, sizes_of(options), options.data):
+        try:
+            results.add(stage)
+        except FAILURES as problem:
+            if not options.against:
+                raise
+            # A commit need not have what a later one measures; the other works are still worth their time.
+            results.failures.append(str(problem).partition("\n")[0])
+            say(f"bench: {problem}")
+
+
+def stages(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path) -> Iterator[Iterator[Sample]]:
+    """Works with brokers of their own, in the order they run; a stage without a chosen part yields nothing."""
+    if "start" in parts:
+        yield empty_starts(contenders, sizes.rounds, data, say)
+    yield _compare(parts, contenders, sizes, data)
+    yield measure_ceilings(parts, sizes, data, say)
+    yield measure_groups(parts, contenders, sizes, data, say)
+    yield measure_transactions(parts, contenders, sizes, data, say)
+    yield measure_spark_source(parts, contenders, sizes, data, say)
+    yield measure_spark_values(parts, contenders, sizes, data, say)
+    yield measure_spark_sink(parts, contenders, sizes, data, say)
+    yield measure_spark_tasks(parts, contenders, sizes, data, say)
+    if "partitions-1000" in parts:
+        yield restarts(contenders, sizes.partitions_restart, sizes.rounds, data, say)
+    if "partitions-10000" in parts:
         for contender in contenders:
             if contender.name != KAFKA:
-                results.add(many_partitions(contender, sizes.partitions_many, data, say))
+                yield many_partitions(contender, sizes.partitions_many, data, say)
 
 
-def _compare(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path, results: Results) -> None:
+def _compare(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path) -> Iterator[Sample]:
     chosen = [scenario for scenario in scenarios(sizes) if scenario.name in parts]
     if not chosen and JAVA_PART not in parts:
         return
     with started_sides(contenders, data) as sides:
         for scenario in chosen:
-            results.add(run_scenario(scenario, sides, say))
+            yield from run_scenario(scenario, sides, say)
         if JAVA_PART in parts and java_is_here():
-            results.add(run_java(sides, sizes.java_messages_1kb, min(JAVA_ROUNDS, sizes.rounds), say))
-        results.add(memory_after_run(sides, say))
+            yield from run_java(sides, sizes.java_messages_1kb, min(JAVA_ROUNDS, sizes.rounds), say)
+        yield from memory_after_run(sides, say)
 
 
 def java_is_here() -> bool:
@@ -145,36 +195,84 @@ def check_kafka() -> None:
     find_libs()
 
 
+def prepare_baseline(options: argparse.Namespace) -> tuple[Checkout, dict[str, str], list[str]]:
+    """The other commit, installed; what the two sides are, and how they differ besides penstock itself."""
+    checkout = resolve(options.against)
+    stale = stale_modules(ROOT)
+    if stale:
+        raise CommitUnusable(f"changed since they were compiled: {', '.join(stale)}; run `make install`")
+    prepare(checkout, spark=bool(options.parts & set(SPARK_PARTS)), say=say)
+    baseline = inspect(checkout.python, checkout.folder)
+    this = inspect(Path(sys.executable), ROOT)
+    notes = check_pair(baseline, this, checkout.folder, ROOT)
+    for note in notes:
+        say(f"bench: the sides differ: {note}")
+    sides = {"against": f"{checkout.short} ({checkout.subject}), {baseline.kind}", "this": this.kind}
+    return checkout, sides, notes
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     if options.render:
         return _finish(options, Results.joined([Results.load(path) for path in options.render], part_names()))
+    checkout: Checkout | None = None
+    machine: dict[str, str] = {}
+    notes: list[str] = []
     try:
-        if not options.skip_kafka:
+        if options.against:
+            checkout, machine, notes = prepare_baseline(options)
+        elif not options.skip_kafka:
             check_kafka()
         build()
-    except (KafkaMissing, LoadFailed) as problem:
+    except (KafkaMissing, LoadFailed, CommitUnusable) as problem:
         say(f"bench: {problem}")
         return 2
-    began = time.perf_counter()
     options.data.mkdir(parents=True, exist_ok=True)
-    full = not (options.quick or options.skip_kafka or options.skip_penstock)
+    full = not (options.quick or options.skip_kafka or options.skip_penstock or options.against or options.rounds)
     results = Results(
-        machine=describe(options.data),
+        machine=describe(options.data) if checkout is None else {**without_kafka(describe(options.data)), **machine},
         began=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         command=" ".join([".venv/bin/python -m bench.run", *arguments]) if arguments else "make bench",
         parts=sorted(options.parts) if full else [],
         complete=full and options.parts == set(part_names()),
     )
-    raw = CACHE / f"results-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.json"
-    failure: BaseException | None = None
+    load_before = os.getloadavg()[0]
+    finished = run(options, contenders_of(options, checkout), results)
+    if checkout is None:
+        _finish(options, results)
+    else:
+        load = f"{load_before:.1f} before the run, {os.getloadavg()[0]:.1f} after it"
+        results.machine = {**results.machine, "load average": load}
+        is_try = not finished or options.quick or sizes_of(options).rounds < ROUNDS_MIN
+        _finish_against(options, results, checkout, notes, is_try=is_try)
+    return 0 if finished and not results.failures else 1
+
+
+def without_kafka(machine: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in machine.items() if name != "Apache Kafka"}
+
+
+def contenders_of(options: argparse.Namespace, checkout: Checkout | None) -> list[Contender]:
+    if checkout is not None:
+        return [checkout.contender, THIS_PENSTOCK]
+    skipped = ((APACHE_KAFKA, options.skip_kafka), (THIS_PENSTOCK, options.skip_penstock))
+    return [contender for contender, skip in skipped if not skip]
+
+
+def run(options: argparse.Namespace, contenders: Sequence[Contender], results: Results) -> bool:
+    """Measure, and keep the raw figures whatever happens; whether it came to its end."""
+    began = time.perf_counter()
+    kind = "against" if options.against else "results"
+    raw = CACHE / f"{kind}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.json"
+    finished = False
     # Whoever ends a run keeps what it has found.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        measure(options, results)
-    except (LoadFailed, ProcessFailed, Refused, KafkaException, OSError, KeyboardInterrupt) as problem:
-        failure = problem
+        measure(options, contenders, results)
+        finished = True
+    except (*FAILURES, OSError, KeyboardInterrupt) as problem:
         results.parts, results.complete = [], False
+        results.failures.append(str(problem).partition("\n")[0] or type(problem).__name__)
         say(f"bench: {problem}")
     results.seconds = time.perf_counter() - began
     results.save(raw)
@@ -183,8 +281,7 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.suppress(OSError):
         # Each broker removed its own folder; anything else in there is not ours.
         options.data.rmdir()
-    _finish(options, results)
-    return 1 if failure else 0
+    return finished
 
 
 def _finish(options: argparse.Namespace, results: Results) -> int:
@@ -193,6 +290,24 @@ def _finish(options: argparse.Namespace, results: Results) -> int:
     output.write_text(render(results), encoding="utf-8")
     print(output)
     return 0
+
+
+def _finish_against(
+    options: argparse.Namespace, results: Results, checkout: Checkout, notes: Sequence[str], *, is_try: bool
+) -> None:
+    not_compared = {part: reason for part, reason in NOT_COMPARED.items() if part in options.parts}
+    if JAVA_PART in options.parts and not java_is_here():
+        not_compared[JAVA_PART] = "Java or the jars of Kafka's tools are missing (make kafka)"
+    text = render_against(results, checkout.short, not_compared, notes, is_try=is_try)
+    output: Path = options.output or against_path(checkout)
+    output.write_text(text, encoding="utf-8")
+    print(text)
+    print(output)
+
+
+def against_path(checkout: Checkout) -> Path:
+    """Never bench/RESULTS.md, which is about Apache Kafka."""
+    return CACHE / f"against-{checkout.short}.md"
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ class Results:
     """Whether these are all there are."""
     seconds: float = 0.0
     samples: list[Sample] = field(default_factory=list[Sample])
+    failures: list[str] = field(default_factory=list[str])
+    """Why works are missing, in a run that goes on after a failure."""
 
     def spread(self, work: str, side: str, metric: str) -> Spread | None:
         """The rounds of one figure, or None when it was not measured."""
