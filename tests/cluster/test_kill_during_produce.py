@@ -21,7 +21,7 @@ from cluster.histories import (
 )
 from protocol.topics import create_topic, wait_until
 
-KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 50))
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 30))
 PROGRESS_SECONDS_MAX = 120.0
 
 
