@@ -24,7 +24,7 @@ class AbortedTxns:
             entries = [entry for path in paths for entry in txn_index.read(disk, path)]
         except OSError as error:
             raise log.directory.failed(error, f"reading the aborted transactions of {log.tp}") from error
-        return cls(entries + log.txn_notes.pending())
+        return cls(entries + log.txn_index.pending())
 
     def add(self, entry: AbortedTxn, log: Log) -> None:
         """Note a transaction whose marker was just appended to the log's newest segment."""

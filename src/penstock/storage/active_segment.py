@@ -1,5 +1,6 @@
 """The segment that is written: its open file, its growing indexes, and exact places of the newest batches."""
 
+import errno
 from bisect import bisect_left, bisect_right
 from functools import partial
 
@@ -101,6 +102,24 @@ class ActiveSegment:
         self.first_timestamp = first_timestamp
         if first_timestamp >= 0:
             self.roll_after = first_timestamp + segment_ms_effective(settings) - self.jitter_ms
+
+    def is_full_for(self, size: int, timestamp: int, last_offset: int, now_ms: int, segment_ms: int) -> bool:
+        """Whether a batch must go to a new segment: this one would become too large, too old or too long in offsets."""
+        if self.size + size > self.limit or last_offset > self.last_offset_max:
+            return True
+        if self.first_timestamp >= 0:
+            waited_ms = timestamp - self.first_timestamp
+        else:
+            waited_ms = now_ms - self.segment.modified_ms
+        return waited_ms > segment_ms - self.jitter_ms
+
+    def append_rest(self, batch: memoryview, written: int) -> None:
+        """Append what the disk did not take of a batch, so that it either takes it or says why not."""
+        while written < len(batch):
+            more = self.file.append(batch[written:])
+            if more == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written += more
 
     def index(self, last_offset: int, position: int) -> None:
         """Make an entry for a batch that was just written, and forget exact places before it."""

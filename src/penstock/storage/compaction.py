@@ -11,7 +11,6 @@ tombstone.
 """
 
 import contextlib
-from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from penstock.storage import txn_index
 from penstock.storage.active_segment import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
 from penstock.storage.cleaned_txns import CleanedTxns
 from penstock.storage.key_map import KeyMap
-from penstock.storage.log import Log, segment_base
+from penstock.storage.log import Log
 from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name
 from penstock.storage.segment import Segment
 from penstock.storage.segment_files import mark_deleted, mark_gaps
@@ -269,16 +268,14 @@ class Compaction:
         A crash at any point of this is finished at start.
         """
         assert log.cleaning is self, f"{log.tp} is not being compacted by this pass"
-        first = bisect_left(log.segments, cleaned.replaced[0], key=segment_base)
-        old = log.segments[first : first + len(cleaned.replaced)]
-        assert tuple(map(segment_base, old)) == cleaned.replaced, f"{log.tp}: {old} are not {cleaned.replaced}"
+        old = log.segments.run_of(cleaned.replaced)
         due_ms = log.clock.now_ms() + log.config.file_delete_delay_ms
         disk = log.directory.disk
-        log.rewrites += 1
-        self._rewrites = log.rewrites
+        log.partition_directory.rewrites += 1
+        self._rewrites = log.partition_directory.rewrites
         try:
             for segment in old:
-                log.forget(segment)
+                log.segments.forget(segment)
                 for path in mark_deleted(disk, log.path, segment.base):
                     trash.add(path, due_ms)
             for kind in reversed(SEGMENT_FILES):
@@ -291,8 +288,7 @@ class Compaction:
         new.max_timestamp = cleaned.segment.max_timestamp
         new.max_timestamp_offset = cleaned.segment.max_timestamp_offset
         self._unswapped = None
-        log.size_bytes += new.size - sum(segment.size for segment in old)
-        log.segments[first : first + len(old)] = [new]
+        log.segments.replace(old, new)
 
     def finish(self, log: Log) -> None:
         """The pass is done: everything it mapped is clean."""
@@ -352,7 +348,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttl
     if "compact" not in config.cleanup_policy or log.cleaning is not None or log.cleaned_to >= log.log_end:
         return None
     view = log.view()
-    if len(view.segments) < 2 or not log.save_aborted():
+    if len(view.segments) < 2 or not log.txn_index.save():
         return None
     first = view.segments[0].base
     # A start beyond the log, or before it, is left from a log that was cut: everything is dirty again.

@@ -95,6 +95,21 @@ class LeaderEpochs:
             self._starts[0] = offset
             self.changed = True
 
+    def clear(self) -> None:
+        """The log starts over, empty: no epoch is known."""
+        self._epochs.clear()
+        self._starts.clear()
+        self.latest = NO_EPOCH
+        self.changed = True
+
+    def load_from(self, found: "LeaderEpochs") -> None:
+        """Take over what recovery found. Saves are counted on: a flush in flight must not pass for a later one."""
+        self._epochs = found._epochs
+        self._starts = found._starts
+        self.latest = found.latest
+        self.changed = found.changed
+        self.saves += found.saves
+
     def save(self, disk: Disk, path: str, *, sync: bool) -> None:
         write_lines(disk, path, (f"{epoch} {start}" for epoch, start in self.entries()), sync=sync)
         self.changed = False

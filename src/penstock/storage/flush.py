@@ -1,4 +1,4 @@
-"""Getting a log onto the disk, off the loop: what is dirty now, and how far the disk has everything once it is done."""
+"""Flushing a log: which files a flush has to sync, syncing them off the loop, and the recovery point that results."""
 
 import contextlib
 import errno
@@ -6,7 +6,12 @@ import time
 from dataclasses import dataclass
 
 from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
+from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.segment import Segment
+from penstock.storage.segments import LogSegments
+from penstock.storage.txn_index_writer import TxnIndexWriter
 
 DESCRIPTORS_RETRY_S = 0.05
 """How long a flush waits for others to close their files before it tries again."""
@@ -30,8 +35,8 @@ class FlushJob:
 
     epochs_saves: int | None
     """How often the leader epochs had been saved, when the last of that is not on the disk yet."""
-    notes_written: int | None
-    """How many aborted transactions had been noted, when the last of them is not on the disk yet."""
+    txn_entries_written: int | None
+    """How many aborted transactions were in the index files, when the last of them is not on the disk yet."""
     truncations: int
     """How often the log had been cut when the flush began."""
     home: str | None
@@ -56,7 +61,7 @@ class FlushJob:
                     # Retention was faster; what nobody can read need not be on the disk.
                     continue
             file.sync()
-        if self.new or self.epochs_saves is not None or self.notes_written is not None:
+        if self.new or self.epochs_saves is not None or self.txn_entries_written is not None:
             # A log that was deleted meanwhile has nothing to keep.
             with contextlib.suppress(FileNotFoundError):
                 self.disk.sync_directory(self.path)
@@ -71,3 +76,95 @@ def run_flush(job: FlushJob) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+class Flusher:
+    """How far a log is on the disk. Each part of the log knows what of it was written and not synced yet."""
+
+    __slots__ = ("_directory", "_epochs", "_segments", "_txn_index", "checkpointed", "recovery_point", "truncations")
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        segments: LogSegments,
+        epochs: LeaderEpochs,
+        txn_index: TxnIndexWriter,
+        recovery_point: int,
+    ) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._epochs = epochs
+        self._txn_index = txn_index
+        self.recovery_point = recovery_point
+        """Everything below survives a power cut."""
+        self.checkpointed = recovery_point
+        """The recovery point that the next start will find."""
+        self.truncations: int = 0
+        """How often the log's end was cut off: a flush that began before says nothing about what was written after."""
+
+    def begin(self, log_end: int) -> FlushJob | None:
+        """The work that makes everything below the log end survive a power cut; None when it does already."""
+        segments, directory = self._segments, self._directory
+        if not segments:
+            self.recovery_point = log_end
+        if self.recovery_point >= log_end:
+            return None
+        path = directory.path
+        dirty = segments.dirty_from(self.recovery_point)
+        files: list[DiskFile | str] = []
+        for segment in dirty[:-1]:
+            files += [segment.path(path, kind) for kind in SEGMENT_FILES]
+        files.append(segments.active.file if segments.active is not None else dirty[-1].path(path, LOG))
+        txns, epochs = self._txn_index, self._epochs
+        txns.save()
+        if txns.written > txns.synced:
+            files.append(dirty[-1].path(path, TXN_INDEX))
+        if not directory.entry_synced:
+            files.append(f"{path}/{PARTITION_METADATA}")
+        if epochs.saves > epochs.saves_synced:
+            files.append(f"{path}/{EPOCHS}")
+        return FlushJob(
+            disk=directory.disk,
+            path=path,
+            end=log_end if txns.complete_to is None else txns.complete_to,
+            files=tuple(files),
+            new=tuple(segment for segment in dirty if not segment.entry_synced),
+            home=None if directory.entry_synced else directory.log_directory.path,
+            epochs_saves=epochs.saves if epochs.saves > epochs.saves_synced else None,
+            txn_entries_written=txns.written if txns.written > txns.synced else None,
+            truncations=self.truncations,
+        )
+
+    def finish(self, job: FlushJob, error: OSError | None = None) -> None:
+        """Move the recovery point after a flush, or take the log directory offline because it failed."""
+        if error is not None:
+            raise self._directory.log_directory.lost(error, f"flushing {self._directory.tp}") from error
+        for segment in job.new:
+            segment.entry_synced = True
+        self._directory.entry_synced = True
+        if job.epochs_saves is not None:
+            self._epochs.saves_synced = job.epochs_saves
+        if job.txn_entries_written is not None:
+            self._txn_index.synced = job.txn_entries_written
+        if job.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, job.end)
+
+    def run(self, log_end: int) -> None:
+        """Flush now, waiting for the disk."""
+        job = self.begin(log_end)
+        if job is not None:
+            self.finish(job, run_flush(job))
+
+    def lower(self, offset: int) -> None:
+        """Nothing from `offset` on counts as flushed any more: it is about to be cut off."""
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def truncated(self, offset: int) -> None:
+        """The log was cut at `offset`. Flushes in flight do not move the recovery point."""
+        self.truncations += 1
+        self.lower(offset)
+
+    def restarted(self, offset: int) -> None:
+        """The log is empty and goes on at `offset`."""
+        self.truncations += 1
+        self.recovery_point = offset

@@ -1,59 +1,295 @@
 """The log of one partition: batches in the order of their offsets, in segments.
 
-Used on the loop thread only. Work that may wait for the disk is handed out as a snapshot (`view`, `begin_flush`), done
-off the loop, and its result applied here.
+Used on the loop thread only. Work that may wait for the disk is handed out as a snapshot (`view`, `begin_flush`,
+`begin_repair`), done off the loop, and its result applied here.
 """
 
-import errno
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sized
 from struct import Struct
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from penstock.model.batch import HEADER, PREFIX_BYTES, BatchHeader
-from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
-from penstock.storage import producer_snapshot, txn_index
-from penstock.storage.active_segment import HOT_TAIL_BYTES, INDEX_SAVE_ENTRIES, ActiveSegment
-from penstock.storage.disk import DiskFile
+from penstock.model.clock import Clock, Randomness
+from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.producers import ProducerSnapshot
+from penstock.storage import producer_snapshot
+from penstock.storage.active_segment import INDEX_SAVE_ENTRIES, ActiveSegment
+from penstock.storage.completeness import Contents
+from penstock.storage.directories import LogDirectory
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.flush import FlushJob
-from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
-from penstock.storage.offset_index import WouldBlock
-from penstock.storage.scan import SegmentScan
-from penstock.storage.segment import Segment, SegmentReader
-from penstock.storage.segment_files import mark_deleted, mark_gaps, remove_segment
-from penstock.storage.segmented_log import SegmentedLog
-from penstock.storage.settings import segment_ms_effective
-from penstock.storage.slices import ColdSlice, FileSlice
+from penstock.storage.flush import Flusher, FlushJob, run_flush
+from penstock.storage.loading import LogLoader
+from penstock.storage.names import EPOCHS
+from penstock.storage.partition_directory import DAMAGE_ADVICE, PartitionDirectory
+from penstock.storage.recovery import Loaded, Stop
+from penstock.storage.segment import NO_TIMESTAMP
+from penstock.storage.segment_files import mark_gaps
+from penstock.storage.segments import LogSegments
+from penstock.storage.settings import LogSettings, segment_ms_effective
+from penstock.storage.slices import FileSlice
 from penstock.storage.summary import LogSummary
-from penstock.storage.txn_index import TxnIndexDamaged
+from penstock.storage.txn_index import AbortedTxn
+from penstock.storage.txn_index_writer import TxnIndexWriter
 from penstock.storage.view import LogView, SegmentView, TimedOffset
 
 STAMP = Struct(">qii")
 """Base offset, length and leader epoch: the 16 bytes that a broker writes into a batch."""
 
 
-def segment_base(segment: Segment) -> int:
-    return segment.base
+class Cleaning(Protocol):
+    """A compaction under way, or a move to another directory."""
+
+    @property
+    def end(self) -> int:
+        """It reads and replaces nothing at or beyond this offset, so that the log may be cut there."""
+        ...
 
 
-class Log(SegmentedLog):
-    """A partition's log."""
+class Producers(Sized, Iterable[ProducerSnapshot], Protocol):
+    """The producers of a partition at one moment."""
 
-    __slots__ = ()
+
+class Log:
+    """A partition's log, opened at its first use. It assigns offsets and keeps its parts in step with them.
+
+    The parts: `partition_directory` is the place of the files, `loader` opens them, `segments` hold the batches,
+    `epochs` and `txn_index` are the caches beside them, `flusher` knows how much of all that is on the disk.
+    """
+
+    __slots__ = (
+        "cleaned_to",
+        "cleaning",
+        "clock",
+        "epochs",
+        "flusher",
+        "high_watermark",
+        "leader_epoch",
+        "loader",
+        "log_end",
+        "log_start",
+        "oldest_ms",
+        "opened",
+        "partition_directory",
+        "producers",
+        "producers_unsaved",
+        "segments",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        config: LogSettings,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        stop: Stop = Stop.CLEAN,
+        left: Contents | None = None,
+        log_start: int = 0,
+        log_end: int = 0,
+        size_bytes: int = 0,
+        oldest_ms: int = NO_TIMESTAMP,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        cleaned_to: int = 0,
+    ) -> None:
+        self.partition_directory = directory
+        self.clock = clock
+        self.log_start = log_start
+        self.log_end = log_end
+        """-1 before the log is opened, where nothing says how far it reaches."""
+        self.high_watermark = high_watermark
+        """As the replica last said; kept in the checkpoint, so that recovery knows what was committed."""
+        self.leader_epoch = -1
+        """Of the last batch that this process appended; an append with another one starts that epoch."""
+        self.cleaned_to = cleaned_to
+        """Below it, compaction has left one record per key."""
+        self.cleaning: Cleaning | None = None
+        """The compaction or the move under way, if any: segments are left alone meanwhile."""
+        self.oldest_ms = oldest_ms
+        """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
+        self.opened = False
+        self.producers: Callable[[], Producers] | None = None
+        """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        self.producers_unsaved = False
+        """Whether a segment ended without a snapshot, because there were too many producers to encode at once."""
+        self.loader = LogLoader(directory, stop, left)
+        self.segments = LogSegments(directory, config, clock=clock, randomness=randomness, size_bytes=size_bytes)
+        self.epochs = LeaderEpochs()
+        self.txn_index = TxnIndexWriter(directory)
+        self.flusher = Flusher(directory, self.segments, self.epochs, self.txn_index, recovery_point)
+
+    # What its parts say
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self.partition_directory.tp
+
+    @property
+    def topic_id(self) -> TopicId:
+        return self.partition_directory.topic_id
+
+    @property
+    def directory(self) -> LogDirectory:
+        return self.partition_directory.log_directory
+
+    @property
+    def path(self) -> str:
+        return self.partition_directory.path
+
+    @property
+    def offline(self) -> KafkaStorageError | None:
+        """Why this log alone cannot be served; None while it can, as far as its log directory can."""
+        return self.partition_directory.offline
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def active(self) -> ActiveSegment | None:
+        return self.segments.active
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below survives a power cut."""
+        return self.flusher.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """How often the log's end was cut off."""
+        return self.flusher.truncations
+
+    @property
+    def config(self) -> LogSettings:
+        return self.segments.config
+
+    @config.setter
+    def config(self, config: LogSettings) -> None:
+        self.segments.config = config
+
+    # Opening
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last broker left the log and its directory is gone. Opening it keeps that for later starts."""
+        return self.loader.is_lost
+
+    def open(self) -> None:
+        """Read what is on the disk; after an unclean stop, recover it."""
+        if self.partition_directory.offline is not None:
+            raise self.partition_directory.offline
+        if self.opened:
+            return
+        self.directory.check()
+        try:
+            if self.partition_directory.made or self.is_lost:
+                self._load()
+        except KafkaStorageError:
+            self.log_end = max(self.log_end, self.log_start)
+            raise
+        self.opened = True
+
+    def _load(self) -> None:
+        loader = self.loader
+        given_up = loader.check_complete(self.log_end)
+        if given_up is not None:
+            self.log_start, self.high_watermark = given_up.log_start, given_up.log_end
+            self.flusher.recovery_point = 0
+        self._recover(self.high_watermark)
+        left = loader.left
+        if left is not None and self.log_end != left.log_end:
+            # The last clean stop left it with another end: a batch there has rotted since.
+            self.log_end = left.log_end
+            self._recover(left.log_end, whole=True)
+        loader.opened()
+
+    def _recover(self, high_watermark: int, *, whole: bool = False) -> None:
+        try:
+            found = self._recovery(high_watermark, whole=whole)()
+        except Exception as error:
+            raise self.loader.refusal(error) from error
+        self._recovered(found)
+
+    def _recovery(self, high_watermark: int, *, whole: bool) -> Callable[[], Loaded]:
+        return self.loader.recovery(
+            log_start=self.log_start,
+            recovery_point=self.flusher.recovery_point,
+            high_watermark=high_watermark,
+            interval=self.config.index_interval_bytes,
+            whole=whole,
+        )
+
+    def _recovered(self, found: Loaded) -> None:
+        self.segments.load(found.segments)
+        if not found.segments:
+            # Nothing was ever flushed here.
+            self.partition_directory.entry_synced = False
+        self.log_start = found.log_start
+        self.log_end = found.log_end
+        self.flusher.lower(found.log_end)
+        self.epochs.load_from(found.epochs)
+        self.loader.loaded(found)
+
+    def open_active(self) -> ActiveSegment:
+        """The active segment, opened."""
+        self.open()
+        return self.segments.open_active(self.log_end)
+
+    # Repair
+
+    def repair(self) -> None:
+        """Repair an open log, waiting for the disk: before it is served, or in a tool."""
+        job = self.begin_repair()
+        try:
+            self.end_repair(job())
+        except Exception as error:
+            self.fail_repair(error)
+
+    def begin_repair(self) -> Callable[[], Loaded]:
+        """Take an open log out of use and return the work that reads all of it again, off the loop.
+
+        Needed when a batch is damaged where recovery did not look. Everything below the log end counts as committed:
+        damage is quarantined, sound batches stay. `end_repair` or `fail_repair` puts the log into use again.
+        """
+        assert self.opened, f"{self.tp} is not open"
+        assert self.offline is None, f"{self.tp} is offline: {self.offline}"
+        assert self.cleaning is None, f"{self.tp} is being compacted or moved"
+        self.segments.abandon()
+        directory = self.partition_directory
+        directory.rewrites += 1
+        directory.offline = KafkaStorageError(f"The log of {self.tp} in {self.path} is being repaired.")
+        return self._recovery(self.log_end, whole=True)
+
+    def end_repair(self, found: Loaded) -> None:
+        """Serve what a repair found."""
+        self.partition_directory.offline = None
+        self._recovered(found)
+
+    def fail_repair(self, error: Exception) -> NoReturn:
+        """Take the log, or its whole log directory, offline because a repair failed."""
+        self.partition_directory.offline = None
+        raise self.loader.refusal(error) from error
+
+    def take_offline(self, reason: str, advice: str = DAMAGE_ADVICE) -> KafkaStorageError:
+        """Stop serving this log and leave its log directory online; the error to raise now and at every later use."""
+        return self.partition_directory.take_offline(reason, advice)
+
+    def failed(self, error: OSError, doing: str) -> KafkaStorageError:
+        """Handle a file that cannot be read, and return the error to raise."""
+        return self.partition_directory.failed(error, doing)
 
     # Writing
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> int:
-        """Stamp a batch with its offset and epoch, write it at the end, and give its base offset.
+        """Stamp a batch with its offset and epoch, write it at the end, and return its base offset.
 
         `header` is the batch's own, with its timestamps as they are to be stored. A batch that cannot be written whole
         leaves nothing behind.
         """
-        active = self.active
+        segments = self.segments
+        active = segments.active
         if active is None:
             active = self.open_active()
         size = len(batch)
@@ -70,21 +306,21 @@ class Log(SegmentedLog):
         try:
             written = active.file.append(batch)
             if written != size:
-                self._append_rest(active, batch, written)
+                active.append_rest(batch, written)
         except OSError as error:
             self._take_back(active, error)
         if timestamp > active.max_timestamp:
             active.max_timestamp = timestamp
             active.max_timestamp_offset = last
         active.size = position + size
-        self.size_bytes += size
+        segments.size_bytes += size
         self.log_end = last + 1
-        self.touched = True
+        segments.touched = True
         if active.unindexed > active.interval:
             active.index(last, position)
             active.tail_from = base
             if len(active.offsets) - active.offsets.saved >= INDEX_SAVE_ENTRIES:
-                self.save_indexes_softly(active)
+                segments.save_indexes(active)
         active.unindexed += size
         active.tail_lasts.append(last)
         active.tail_positions.append(position)
@@ -102,7 +338,7 @@ class Log(SegmentedLog):
             assert header.base_offset >= self.log_end, f"offset {header.base_offset} before the end {self.log_end}"
             before, self.log_end = self.log_end, header.base_offset
             if header.base_offset > before and self.size_bytes:
-                self._allow_gaps()
+                self.partition_directory.allow_gaps()
             batch = batches[position : position + header.size]
             try:
                 self.append(batch, header, header.leader_epoch)
@@ -112,48 +348,25 @@ class Log(SegmentedLog):
             appended(header, batch)
             position += header.size
 
-    def _allow_gaps(self) -> None:
-        try:
-            mark_gaps(self.directory.disk, self.path)
-        except OSError as error:
-            raise self.directory.failed(error, f"noting a gap in {self.tp}") from error
-
     def _active_for(self, size: int, timestamp: int, last: int) -> ActiveSegment:
-        """The active segment that takes a batch the usual checks stopped at: this one, or a new one."""
-        config = self._config
+        """The segment for a batch that the quick checks did not let pass: the active one, or a new one."""
+        config = self.config
         if size > config.segment_bytes_effective:
             raise RecordListTooLarge(
                 f"Message batch size is {size} bytes in append to partition {self.tp}, which exceeds the maximum "
                 f"configured segment size of {config.segment_bytes_effective}."
             )
-        active = self.active
-        assert active is not None
-        if active.size and self._is_over(active, size, timestamp, last):
+        active = self.open_active()
+        segment_ms = segment_ms_effective(config)
+        if active.size and active.is_full_for(size, timestamp, last, self.clock.now_ms(), segment_ms):
             self.roll()
             active = self.open_active()
         if active.size == 0:
             active.begin(timestamp, config)
         return active
 
-    def _is_over(self, active: ActiveSegment, size: int, timestamp: int, last: int) -> bool:
-        if active.size + size > active.limit or last > active.last_offset_max:
-            return True
-        if active.first_timestamp >= 0:
-            waited_ms = timestamp - active.first_timestamp
-        else:
-            waited_ms = self.clock.now_ms() - active.segment.modified_ms
-        return waited_ms > segment_ms_effective(self._config) - active.jitter_ms
-
-    def _append_rest(self, active: ActiveSegment, batch: memoryview, written: int) -> None:
-        """The disk took a part: ask again, so that it either takes the rest or says why not."""
-        while written < len(batch):
-            more = active.file.append(batch[written:])
-            if more == 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            written += more
-
     def _take_back(self, active: ActiveSegment, error: OSError) -> NoReturn:
-        """Leave nothing of a batch that could not be written whole, and say why it was refused."""
+        """Remove what was written of a batch that could not be written whole, and raise why."""
         try:
             if active.file.size() > active.size:
                 active.file.truncate(active.size)
@@ -165,13 +378,48 @@ class Log(SegmentedLog):
         self.epochs.assign(leader_epoch, self.log_end)
         if self.epochs.changed:
             try:
-                self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+                self._save_epochs()
             except OSError as error:
                 # The file can be made from the log, so a full disk here does not refuse the batch by itself.
                 refusal = self.directory.failed(error, f"noting the leader epoch of {self.tp}")
                 if self.directory.offline is not None:
                     raise refusal from error
         self.leader_epoch = leader_epoch
+
+    def _save_epochs(self) -> None:
+        self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+
+    def roll(self) -> None:
+        """Finish the active segment and start another; an empty segment goes on."""
+        self.open()
+        if not self.segments.roll(self.log_end) or self.producers is None:
+            return
+        producers = self.producers()
+        if len(producers) <= producer_snapshot.SNAPSHOT_AT_ONCE_MAX:
+            self.snapshot_producers(producers, self.log_end)
+        else:
+            self.producers_unsaved = True
+
+    def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
+        """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
+        self.save_producers(producer_snapshot.encode(entries), offset)
+
+    def save_producers(self, encoded: bytes, offset: int) -> None:
+        """As `snapshot_producers`, with a snapshot that is encoded already."""
+        if not self.partition_directory.made or not self.txn_index.save():
+            return
+        self.producers_unsaved = False
+        disk = self.directory.disk
+        try:
+            producer_snapshot.write(disk, self.path, encoded, offset, sync=False)
+            producer_snapshot.prune(disk, self.path, log_end=self.log_end, settled=self.flusher.checkpointed)
+        except OSError as error:
+            # A full disk costs a longer replay, no more.
+            self.directory.failed(error, f"saving the producers of {self.tp}")
+
+    def note_aborted(self, aborted: AbortedTxn) -> None:
+        """Index an aborted transaction whose marker was just appended, for readers of committed data."""
+        self.txn_index.add(self.segments[-1].base, aborted)
 
     # Reading
 
@@ -188,88 +436,32 @@ class Log(SegmentedLog):
             )
         if offset >= end or offset == log_end:
             return None
-        active = self.active
+        segments = self.segments
+        active = segments.active
         if active is None:
             active = self.open_active()
-        self.touched = True
-        if offset < active.base:
-            return self._slice_finished(offset, bytes_max, end, at_least_one)
-        try:
-            if offset >= active.tail_from:
-                position = active.tail_positions[bisect_left(active.tail_lasts, offset)]
-            else:
-                position = active.find(offset, wait=False)
-            limit = active.size if end >= log_end else active.find(end, wait=False)
-            length = limit - position
-            if length > bytes_max:
-                length = active.cut(position, bytes_max, at_least_one)
-        except WouldBlock:
-            return active.cold_slice(offset, bytes_max, end, at_least_one)
-        if length <= 0:
-            return None
-        return FileSlice(active.file, position, length, position >= active.size - HOT_TAIL_BYTES)
-
-    def _slice_finished(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> FileSlice | None:
-        segments = self.segments
-        at = bisect_right(segments, offset, key=segment_base) - 1
-        while at < len(segments) - 1:
-            reader = self._reader(segments[at])
-            bound = end if end < segments[at + 1].base else None
-            try:
-                found = reader.find(offset, wait=False)
-                if found is not None:
-                    return reader.slice(found, bytes_max, bound, at_least_one, wait=False)
-            except WouldBlock:
-                return ColdSlice(bytes_max, partial(reader.slice_at, offset, bytes_max, bound, at_least_one))
-            if bound is not None:
-                return None
-            # What is left of this segment is a gap: the next batch is in a later one.
-            at += 1
-            offset = segments[at].base
-        return self.slice(offset, bytes_max, end=end, at_least_one=at_least_one)
+        return segments.slice_from(active, offset, bytes_max, end, log_end, at_least_one)
 
     def beyond(self, offset: int, records: FileSlice) -> int:
-        """An offset that nothing in a slice from `offset` reaches: near its end where an index tells, as Kafka has it.
+        """An offset that no record of a slice from `offset` reaches: near its end where an index tells, as in Kafka.
 
-        Ask in the turn that made the slice.
+        Ask in the loop turn that made the slice.
         """
-        segments = self.segments
-        at = bisect_right(segments, offset, key=segment_base) - 1
-        if isinstance(records, ColdSlice):
-            return segments[at + 1].base if at + 1 < len(segments) else self.log_end
-        stop = records.position + len(records)
-        for segment, later in pairwise(segments[at:]):
-            if segment.file is records.file:
-                known = SegmentReader(segment).beyond(stop)
-                return later.base if known is None else known
-        active = self.active
-        known = active.offsets.beyond(stop) if active is not None and active.file is records.file else None
-        return self.log_end if active is None or known is None else active.base + known
-
-    def _reader(self, segment: Segment) -> SegmentReader:
-        segment.touched = True
-        if segment.file is None:
-            try:
-                segment.open(self.directory.disk, self.path)
-            except OSError as error:
-                raise self.failed(error, f"opening a segment of {self.tp}") from error
-            self.directory.files.admit(segment)
-        return SegmentReader(segment)
+        return self.segments.beyond(offset, records, self.log_end)
 
     def view(self) -> LogView:
         """The log as it is now, for reading off the loop. Segments deleted meanwhile are missing there."""
         self.open()
         self.directory.check()
-        if self.active is not None:
-            self.active.describe()
+        directory = self.partition_directory
         return LogView(
-            disk=self.directory.disk,
-            path=self.path,
+            disk=directory.disk,
+            path=directory.path,
             log_start=self.log_start,
             log_end=self.log_end,
-            segments=tuple(SegmentView.of(segment) for segment in self.segments),
-            rewrites=self.rewrites,
-            rewrites_now=lambda: self.rewrites,
+            segments=tuple(SegmentView.of(segment) for segment in self.segments.describe()),
+            rewrites=directory.rewrites,
+            rewrites_now=lambda: directory.rewrites,
         )
 
     def batches(self, from_offset: int) -> Iterator[BatchHeader]:
@@ -287,7 +479,7 @@ class Log(SegmentedLog):
     # Shortening
 
     def delete_before(self, offset: int) -> None:
-        """Nobody reads below `offset` any more; segments that end before it are dropped by retention."""
+        """Make `offset` the log start; retention drops the segments that end before it."""
         assert offset <= self.log_end, f"{self.tp}: delete before {offset} beyond the end {self.log_end}"
         if offset > self.log_start:
             self.open()
@@ -297,28 +489,14 @@ class Log(SegmentedLog):
             self.epochs.delete_before(offset)
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Take the oldest segments out of the log; files that may be removed once nobody has them open."""
-        assert count < len(self.segments), f"{self.tp}: {count} of {len(self.segments)} segments"
-        marked: list[str] = []
-        try:
-            for segment in self.segments[:count]:
-                self.forget(segment)
-                marked += mark_deleted(self.directory.disk, self.path, segment.base)
-        except OSError as error:
-            raise self.directory.failed(error, f"dropping segments of {self.tp}") from error
-        self.size_bytes -= sum(segment.size for segment in self.segments[:count])
-        del self.segments[:count]
+        """Take the oldest segments out of the log; their files, to be removed when no reader has them open."""
+        marked = self.segments.drop_oldest(count)
         self.delete_before(self.segments[0].base)
         return marked
 
-    def forget(self, segment: Segment) -> None:
-        """Let go of a segment's files."""
-        segment.release()
-        self.directory.files.forget(segment)
-
     def lower_marks(self, offset: int) -> None:
-        """Nothing from `offset` on is durable or committed any more: it is about to be cut off."""
-        self.recovery_point = min(self.recovery_point, offset)
+        """Nothing from `offset` on counts as durable or committed any more: it is about to be cut off."""
+        self.flusher.lower(offset)
         self.high_watermark = min(self.high_watermark, offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -339,177 +517,98 @@ class Log(SegmentedLog):
             raise self.directory.failed(error, f"truncating {self.tp} to {offset}") from error
 
     def _truncate(self, offset: int) -> None:
-        self.rewrites += 1
-        active = self.active
-        if active is not None:
-            active.save_indexes(self.directory.disk, self.path)
-            active.describe()
-            self.active = None
-        self.txn_notes.truncate_to(offset)
-        keep = bisect_left(self.segments, offset, key=segment_base)
-        # Newest first: a crash in between must leave no hole.
-        for segment in reversed(self.segments[keep:]):
-            self.forget(segment)
-            remove_segment(self.directory.disk, self.path, segment.base)
-        del self.segments[keep:]
-        reached = self._cut_newest(offset)
+        disk = self.directory.disk
+        self.partition_directory.rewrites += 1
+        self.txn_index.truncate_to(offset)
+        reached = self.segments.truncate_to(offset)
         self.log_end = offset
-        self.truncations += 1
+        self.flusher.truncated(offset)
+        self.high_watermark = min(self.high_watermark, offset)
         if reached < offset:
             # The batch that held the offset is gone whole: the files must still say where the log goes on.
-            mark_gaps(self.directory.disk, self.path)
-            self.new_active()
-        self.size_bytes = sum(segment.size for segment in self.segments)
-        self.lower_marks(offset)
+            mark_gaps(disk, self.path)
+            self.segments.start(offset)
         self.epochs.truncate_to(offset)
-        self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
+        self._save_epochs()
         self.leader_epoch = self.epochs.latest
-        producer_snapshot.prune(self.directory.disk, self.path, log_end=offset)
+        producer_snapshot.prune(disk, self.path, log_end=offset)
         # What was cut off must not come back after a power cut, behind what is appended from here on.
-        self.directory.disk.sync_directory(self.path)
+        disk.sync_directory(self.path)
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything and go on, empty, at an offset: a follower whose leader begins later does that."""
+        """Drop everything and go on, empty, at an offset: a follower whose leader's log starts later does that."""
         self.open()
         assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
-        self.rewrites += 1
-        self.active = None
-        self.txn_notes.truncate_to(0)
-        for segment in reversed(self.segments):
-            self.forget(segment)
-            remove_segment(self.directory.disk, self.path, segment.base)
-        self.segments.clear()
-        self.truncations += 1
-        self.size_bytes = 0
-        self.log_start = self.log_end = self.recovery_point = self.high_watermark = offset
-        self.epochs = LeaderEpochs()
-        self.leader_epoch = self.epochs.latest
+        disk = self.directory.disk
+        self.partition_directory.rewrites += 1
+        self.txn_index.truncate_to(0)
         try:
-            self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
-            producer_snapshot.prune(self.directory.disk, self.path, log_end=-1)
-            self.new_active()
-            self.directory.disk.sync_directory(self.path)
+            self.segments.clear()
+            self.log_start = self.log_end = self.high_watermark = offset
+            self.flusher.restarted(offset)
+            self.epochs.clear()
+            self.leader_epoch = self.epochs.latest
+            self._save_epochs()
+            producer_snapshot.prune(disk, self.path, log_end=-1)
+            self.segments.start(offset)
+            disk.sync_directory(self.path)
         except OSError as error:
             raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
 
-    def _cut_newest(self, offset: int) -> int:
-        """Cut the newest segment before the batch that holds an offset; the offset after its last batch then."""
-        segment = self.segments[-1]
-        found = self._reader(segment).find(offset, wait=True)
-        self.forget(segment)
-        disk = self.directory.disk
-        file = disk.open(segment.path(self.path, LOG))
-        if found is not None:
-            file.truncate(found[0])
-            file.sync()
-        scan = SegmentScan(segment.base)
-        scan.run(file, file.size(), self.config.index_interval_bytes, verify=False)
-        if scan.bad is not None:
-            raise self.take_offline(f"{scan.bad} before the cut at {offset}")
-        self.segments[-1] = scan.save(disk, self.path, segment.modified_ms)
-        # What cannot be read of it is made anew with the producers, which have to be read again too.
-        with suppress(TxnIndexDamaged):
-            txn_index.truncate_to(disk, txn_index.path_of(self.path, segment.base), offset)
-        return scan.next_offset
-
-    # Onto the disk
+    # Flushing and closing
 
     @property
     def is_dirty(self) -> bool:
         """Whether something was appended that a power cut could take."""
-        return self.recovery_point < self.log_end
+        return self.flusher.recovery_point < self.log_end
 
     def begin_flush(self) -> FlushJob | None:
-        """What must be done for everything appended so far to be on the disk; None when it is. Run it off the loop."""
-        if not self.segments:
-            self.recovery_point = self.log_end
-        if not self.is_dirty:
-            return None
-        dirty = self.segments[max(bisect_right(self.segments, self.recovery_point, key=segment_base) - 1, 0) :]
-        files: list[DiskFile | str] = []
-        for segment in dirty[:-1]:
-            files += [segment.path(self.path, kind) for kind in SEGMENT_FILES]
-        files.append(self.active.file if self.active is not None else dirty[-1].path(self.path, LOG))
-        self.save_aborted()
-        notes = self.txn_notes
-        if notes.written > notes.synced:
-            files.append(dirty[-1].path(self.path, TXN_INDEX))
-        if not self.entry_synced:
-            files.append(f"{self.path}/{PARTITION_METADATA}")
-        epochs = self.epochs
-        if epochs.saves > epochs.saves_synced:
-            files.append(f"{self.path}/{EPOCHS}")
-        new = tuple(segment for segment in dirty if not segment.entry_synced)
-        return FlushJob(
-            disk=self.directory.disk,
-            path=self.path,
-            end=self.log_end if notes.complete_to is None else notes.complete_to,
-            files=tuple(files),
-            new=new,
-            home=None if self.entry_synced else self.directory.path,
-            epochs_saves=epochs.saves if epochs.saves > epochs.saves_synced else None,
-            notes_written=notes.written if notes.written > notes.synced else None,
-            truncations=self.truncations,
-        )
+        """The work that puts everything appended so far on the disk; None when it is. Run it off the loop."""
+        return self.flusher.begin(self.log_end)
 
     def finish_flush(self, job: FlushJob, error: OSError | None = None) -> None:
-        """Take note that a flush is done, or take the directory offline because it failed."""
-        if error is not None:
-            raise self.directory.lost(error, f"flushing {self.tp}") from error
-        for segment in job.new:
-            segment.entry_synced = True
-        self.entry_synced = True
-        if job.epochs_saves is not None:
-            self.epochs.saves_synced = job.epochs_saves
-        if job.notes_written is not None:
-            self.txn_notes.synced = job.notes_written
-        if job.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, job.end)
+        """Move the recovery point after a flush, or take the log directory offline because it failed."""
+        self.flusher.finish(job, error)
 
     def flush(self) -> None:
-        """Begin, run and finish a flush, waiting for the disk."""
-        self._run(self.begin_flush())
-
-    def _run(self, job: FlushJob | None) -> None:
-        if job is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.finish_flush(job, error)
-            self.finish_flush(job)
+        """Flush now, waiting for the disk."""
+        self.flusher.run(self.log_end)
 
     def begin_close(self) -> FlushJob | None:
-        """Save what is only in memory; what is left to do for everything to be on the disk."""
-        disk = self.directory.disk
-        try:
-            if self.active is not None:
-                self.active.finish()
-                self.active.save_indexes(disk, self.path)
-        except OSError as error:
-            raise self.directory.failed(error, f"closing {self.tp}") from error
+        """Save what is only in memory, and return the flush that is left to do."""
+        active = self.segments.active
+        if active is not None:
+            try:
+                active.finish()
+                active.save_indexes(self.directory.disk, self.path)
+            except OSError as error:
+                raise self.directory.failed(error, f"closing {self.tp}") from error
         if self.producers is not None and self.opened:
             self.snapshot_producers(self.producers(), self.log_end)
             self.directory.check()
         return self.begin_flush()
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of everything.
-
-        Closed clean, all of it is on the disk, waited for, and the next start need not look.
-        """
+        """Close every file. With `clean`, everything is flushed first, and the next start need not check the log."""
         if clean and self.opened and self.directory.offline is None:
-            self._run(self.begin_close())
-        self.abandon()
+            job = self.begin_close()
+            if job is not None:
+                self.finish_flush(job, run_flush(job))
+        self.segments.abandon()
+
+    def abandon(self) -> None:
+        """Close every file without saving: the log directory failed, or everything is saved already."""
+        self.segments.abandon()
 
     def summarise(self) -> LogSummary:
         """The log in a line, for the next start."""
-        segments = None if self.left is None else self.left.segments
+        left = self.loader.left
+        sizes = None if left is None else left.segments
         if self.opened:
-            if self.active is not None:
-                self.active.describe()
-            if self.segments:
-                self.oldest_ms = self.segments[0].greatest_timestamp(self.directory.disk, self.path)
-            segments = tuple((segment.base, segment.size) for segment in self.segments)
+            segments = self.segments.describe()
+            if segments:
+                self.oldest_ms = segments[0].greatest_timestamp(self.directory.disk, self.path)
+            sizes = tuple((segment.base, segment.size) for segment in segments)
         return LogSummary(
             tp=self.tp,
             topic_id=self.topic_id,
@@ -518,5 +617,5 @@ class Log(SegmentedLog):
             size_bytes=self.size_bytes,
             oldest_ms=self.oldest_ms,
             cleaned_to=self.cleaned_to,
-            segments=segments,
+            segments=sizes,
         )

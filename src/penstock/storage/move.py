@@ -100,9 +100,7 @@ class Move:
 
 
 def shape_of(log: Log) -> Shape:
-    if log.active is not None:
-        log.active.describe()
-    return tuple((segment.base, segment.size) for segment in log.segments)
+    return tuple((segment.base, segment.size) for segment in log.segments.describe())
 
 
 def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
@@ -113,7 +111,7 @@ def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
     if log.cleaning is not None:
         return None
     try:
-        log.make()
+        log.partition_directory.make()
     except OSError as error:
         raise log.directory.failed(error, f"moving {log.tp}") from error
     move = Move(
@@ -153,9 +151,9 @@ def switch(move: Move) -> None:
     """
     log = move.log
     flushed = min(log.recovery_point, log.log_end)
-    log.rewrites += 1
+    log.partition_directory.rewrites += 1
     copied_to = dict(move.copied)
-    log.release()
+    log.segments.release()
     for base in copied_to.keys() - dict(move.wanted).keys():
         move.disk.unlink(f"{move.future}/{offset_name(base, LOG)}")
     for base, size in move.wanted:
@@ -166,11 +164,10 @@ def switch(move: Move) -> None:
     path = move.target.file(partition_name(log.tp))
     move.disk.rename(move.future, path)
     move.origin = log.directory
-    log.directory, log.path = move.target, path
+    log.partition_directory.move_to(move.target, path)
     log.cleaning = None
-    # Side files and the last bytes are not on the disk yet, nor is the new name.
-    log.entry_synced = False
-    log.recovery_point = min(flushed, log.segments[-1].base if log.segments else log.log_end)
+    # Side files and the last bytes are not on the disk yet.
+    log.flusher.recovery_point = min(flushed, log.segments[-1].base if log.segments else log.log_end)
     for segment in log.segments:
         segment.entry_synced = False
 

@@ -69,9 +69,7 @@ def expired(log: Log, horizon_ms: int) -> Verdict:
 
 def drop_while(log: Log, verdict: Verdict, committed: int, trash: Trash) -> int:
     """Drop segments from the oldest on while the verdict holds."""
-    if log.active is not None:
-        log.active.describe()
-    segments = log.segments
+    segments = log.segments.describe()
     count = 0
     for at, segment in enumerate(segments):
         newest = at == len(segments) - 1

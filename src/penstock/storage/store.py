@@ -25,7 +25,9 @@ from penstock.storage.names import (
     parse_partition_name,
     partition_name,
 )
+from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.recovery import Finding, Stop
+from penstock.storage.segment import NO_TIMESTAMP
 from penstock.storage.set_aside import Reason, StrayLog
 from penstock.storage.settings import LogSettings
 from penstock.storage.summary import SUMMARY, LogSummary
@@ -142,11 +144,18 @@ class LogStore:
             if known.tp in self._logs or is_aside or directory.offline is not None:
                 continue
             path = directory.file(partition_name(known.tp))
-            log = self._make(known.tp, known.topic_id, default, directory, path, Stop.CLEAN)
-            log.log_start, log.log_end, log.cleaned_to = known.log_start, known.log_end, known.cleaned_to
-            log.recovery_point = log.checkpointed = log.high_watermark = known.log_end
-            log.left, log.made = known.contents(), False
-            self._logs[known.tp] = log
+            self._logs[known.tp] = Log(
+                PartitionDirectory(known.tp, known.topic_id, directory, path, made=False, entry_synced=True),
+                default,
+                clock=self._clock,
+                randomness=self._randomness,
+                left=known.contents(),
+                log_start=known.log_start,
+                log_end=known.log_end,
+                recovery_point=known.log_end,
+                high_watermark=known.log_end,
+                cleaned_to=known.cleaned_to,
+            )
             self._log.error("log_missing", partition=str(known.tp), path=path, log_end=known.log_end)
         self._unfound.clear()
 
@@ -165,7 +174,9 @@ class LogStore:
             self._find_strays(directory)
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_unclean()
-            doubtful = [log for log in logs if log.stop is not Stop.CLEAN or log.log_end < 0 or log.lacks_newest()]
+            doubtful = [
+                log for log in logs if log.loader.stop is not Stop.CLEAN or log.log_end < 0 or log.loader.lacks_newest()
+            ]
             with ThreadPoolExecutor(threads, "recovery") as pool:
                 list(pool.map(self._recover, doubtful))
             if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
@@ -193,7 +204,7 @@ class LogStore:
 
         What a machine crash has left is on the disk, as it was made sound, before the crash is forgotten.
         """
-        crashed = log.stop is Stop.MACHINE_CRASH
+        crashed = log.loader.stop is Stop.MACHINE_CRASH
         try:
             log.open()
             if crashed:
@@ -236,16 +247,7 @@ class LogStore:
             topic_id = known.topic_id if known else self._topic_id(directory.file(name), last)
             if topic_id is None:
                 continue
-            log = self._make(tp, topic_id, default, directory, directory.file(name), stop)
-            log.log_start = known.log_start if known else last.log_start
-            # Without a summary the end is found by opening the log.
-            log.log_end = known.log_end if known else -1
-            log.recovery_point = log.checkpointed = known.log_end if known else last.recovery_point
-            log.high_watermark = last.high_watermark
-            log.cleaned_to = last.cleaned_to
-            if known:
-                log.size_bytes, log.oldest_ms, log.left = known.size_bytes, known.oldest_ms, known.contents()
-            logs.append(log)
+            logs.append(self._found(directory, directory.file(name), topic_id, default, stop, known, last))
         found = {log.tp for log in logs}
         left = (
             [each for each in summaries.values() if each.segments] if stop is Stop.CLEAN else checkpointed.written(stop)
@@ -254,6 +256,34 @@ class LogStore:
             (directory, known) for known in left if known.tp not in found and not self._was_deleted(directory, known)
         ]
         return logs
+
+    def _found(
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_id: TopicId,
+        default: LogSettings,
+        stop: Stop,
+        known: LogSummary | None,
+        last: LogMarks,
+    ) -> Log:
+        """A log as the last broker left it: by its summary after a clean stop, else by the last checkpoint."""
+        return Log(
+            PartitionDirectory(last.tp, topic_id, directory, path, entry_synced=stop is Stop.CLEAN),
+            default,
+            clock=self._clock,
+            randomness=self._randomness,
+            stop=stop,
+            left=known.contents() if known else None,
+            log_start=known.log_start if known else last.log_start,
+            # Without a summary the end is found by opening the log.
+            log_end=known.log_end if known else -1,
+            size_bytes=known.size_bytes if known else 0,
+            oldest_ms=known.oldest_ms if known else NO_TIMESTAMP,
+            recovery_point=known.log_end if known else last.recovery_point,
+            high_watermark=last.high_watermark,
+            cleaned_to=last.cleaned_to,
+        )
 
     def _was_deleted(self, directory: LogDirectory, known: LogSummary) -> bool:
         """Whether a log was deleted since it was last known, as far as its remains say."""
@@ -322,21 +352,10 @@ class LogStore:
         assert tp not in self._logs, f"{tp} exists"
         home = directory if directory is not None else self._emptiest()
         home.check()
-        log = self._make(tp, topic_id, config, home, home.file(partition_name(tp)), Stop.CLEAN)
-        log.made = False
+        place = PartitionDirectory(tp, topic_id, home, home.file(partition_name(tp)), made=False)
+        log = Log(place, config, clock=self._clock, randomness=self._randomness)
         self._logs[tp] = log
         return log
-
-    def _make(
-        self,
-        tp: TopicPartition,
-        topic_id: TopicId,
-        config: LogSettings,
-        directory: LogDirectory,
-        path: str,
-        stop: Stop,
-    ) -> Log:
-        return Log(tp, topic_id, config, directory, path, clock=self._clock, randomness=self._randomness, stop=stop)
 
     def _emptiest(self) -> LogDirectory:
         online = [directory for directory in self.all_directories if directory.offline is None]
@@ -352,16 +371,16 @@ class LogStore:
     def delete(self, tp: TopicPartition) -> None:
         """Take a log away at once; its files follow with the trash."""
         log = self._logs.pop(tp)
-        log.rewrites += 1
+        log.partition_directory.rewrites += 1
         log.close(clean=False)
-        if log.directory.offline is not None or not log.made:
+        if log.directory.offline is not None or not log.partition_directory.made:
             return
         target = log.directory.file(marked_name(tp, DELETE_DIRECTORY, self._unique()))
         try:
             self._disk.rename(log.path, target)
         except OSError as error:
             raise self._stuck(log, error, f"deleting {tp}") from error
-        log.path = target
+        log.partition_directory.path = target
         self.trash.add(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _unique(self) -> str:
@@ -379,7 +398,7 @@ class LogStore:
     def set_aside(self, tp: TopicPartition) -> str:
         """Take a log that the metadata does not know out of use without removing it; where it is now."""
         log = self._logs.pop(tp)
-        if log.made and log.directory.offline is None:
+        if log.partition_directory.made and log.directory.offline is None:
             try:
                 self._set_aside(log, Reason.UNKNOWN_TOPIC)
             except OSError as error:
@@ -387,10 +406,10 @@ class LogStore:
         return log.path
 
     def _set_aside(self, log: Log, reason: Reason) -> None:
-        log.rewrites += 1
+        log.partition_directory.rewrites += 1
         log.abandon()
         # A log that was opened may hold repairs that are not on the disk.
-        stop = log.stop if not log.opened else Stop.MACHINE_CRASH
+        stop = log.loader.stop if not log.opened else Stop.MACHINE_CRASH
         stray = StrayLog(
             path=log.path,
             tp=log.tp,
@@ -403,7 +422,7 @@ class LogStore:
             cleaned_to=log.cleaned_to,
         )
         stray = set_aside.set_aside(self._disk, stray, self._unique())
-        log.path = stray.path
+        log.partition_directory.path = stray.path
         self._note_stray(log.directory, stray)
 
     def _find_strays(self, directory: LogDirectory) -> None:
@@ -436,9 +455,17 @@ class LogStore:
             path = set_aside.restore(self._disk, stray, tp)
         except OSError as error:
             raise directory.failed(error, f"restoring {tp}") from error
-        log = self._make(tp, topic_id, config, directory, path, stray.stop)
-        log.log_start, log.high_watermark, log.cleaned_to = stray.log_start, stray.high_watermark, stray.cleaned_to
-        log.recovery_point = log.checkpointed = stray.recovery_point
+        log = Log(
+            PartitionDirectory(tp, topic_id, directory, path, entry_synced=stray.stop is Stop.CLEAN),
+            config,
+            clock=self._clock,
+            randomness=self._randomness,
+            stop=stray.stop,
+            log_start=stray.log_start,
+            recovery_point=stray.recovery_point,
+            high_watermark=stray.high_watermark,
+            cleaned_to=stray.cleaned_to,
+        )
         self._logs[tp] = log
         self._restored.append(log)
         log.open()
@@ -492,7 +519,7 @@ class LogStore:
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         """Take note that a checkpoint is on the disk."""
         for log, recovery_point in job.recovery_points:
-            log.checkpointed = recovery_point
+            log.flusher.checkpointed = recovery_point
 
     @staticmethod
     def _checkpoints(directory: LogDirectory, logs: list[Log]) -> Iterator[tuple[str, bytes]]:

@@ -42,7 +42,7 @@ def test_a_search_begins_again_when_a_compaction_changes_the_files() -> None:
         nonlocal changes
         if changes < 2:
             changes += 1
-            rig.replica().log.rewrites += 1
+            rig.replica().log.partition_directory.rewrites += 1
         return view.offset_for_time(NOW_MS)
 
     found = asyncio.run(searched(rig.replica(), search))
@@ -58,7 +58,7 @@ def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
     def search(view: LogView) -> TimedOffset | None:
         nonlocal searches
         searches += 1
-        rig.replica().log.rewrites += 1
+        rig.replica().log.partition_directory.rewrites += 1
         return view.offset_for_time(NOW_MS)
 
     with pytest.raises(KafkaStorageError):

@@ -376,7 +376,7 @@ def test_a_partition_that_is_compacted_while_it_is_loaded_is_loaded_again_at_onc
         views += log.tp.topic == OFFSETS
         if views == 1:
             # As a compaction does that puts its first group in place.
-            log.rewrites += 1
+            log.partition_directory.rewrites += 1
         return made
 
     async def act(groups: Groups) -> None:

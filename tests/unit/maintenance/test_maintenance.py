@@ -560,7 +560,7 @@ def test_a_snapshot_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
     replica = rig.replica()
     rig.append(replica, batch(b"a", producer_id=5))
     taken = replica.begin_snapshot()
-    replica.log.truncations += 1
+    replica.log.flusher.truncations += 1
 
     replica.end_snapshot(taken, encode(taken.entries), NOW_MS)
 

@@ -10,6 +10,7 @@ from penstock.storage.directories import LogDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.files import OpenFiles
 from penstock.storage.log import Log
+from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.recovery import Stop
 from penstock.wire.records import Record, build_batch, decode_records, iter_batches, parse_batch_header
 
@@ -105,12 +106,10 @@ def log_on(
 ) -> Log:
     """A log over what the disk holds, opened."""
     disk.make_directory(path, parents=True)
+    log_directory = directory or directory_of(disk, home=path.rpartition("/")[0])
     log = Log(
-        TP,
-        TOPIC_ID_ZERO,
+        PartitionDirectory(TP, TOPIC_ID_ZERO, log_directory, path, entry_synced=stop is Stop.CLEAN),
         settings or Settings(),
-        directory or directory_of(disk, home=path.rpartition("/")[0]),
-        path,
         clock=clock or ManualClock(),
         randomness=Seeded(),
         stop=stop,

@@ -106,7 +106,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def release(self) -> None:
-        self.log.release()
+        self.log.segments.release()
 
     @rule(data=st.data(), bytes_max=st.integers(1, 2000))
     def read_anywhere(self, data: st.DataObject, bytes_max: int) -> None:

@@ -76,7 +76,7 @@ def test_a_snapshot_beyond_a_log_that_was_cut_is_removed():
     size = log.size_bytes
     put(log, batch_of(b"y"))
     log.snapshot_producers([ONE], 2)
-    log.release()
+    log.segments.release()
     disk.open(f"{PATH}/{0:020d}.log").truncate(size)
 
     again = log_on(disk, stop=Stop.PROCESS_CRASH)

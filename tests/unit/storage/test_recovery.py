@@ -42,7 +42,7 @@ def written() -> tuple[MemDisk, list[int]]:
     for at in range(BATCHES):
         starts.append(log.size_bytes)
         put(log, batch_of(b"%d" % at, b"+" * at, timestamps=at))
-    log.release()
+    log.segments.release()
     starts.append(log.size_bytes)
     return disk, starts
 
@@ -129,7 +129,7 @@ def test_garbage_after_the_last_batch_is_cut_off(stop, tail):
 
     assert log.log_end == BATCHES * 2
     assert log.size_bytes == starts[-1] == disk.stat(newest_file(disk)).size
-    assert [finding.event for finding in log.findings] == ["log_cut"]
+    assert [finding.event for finding in log.loader.findings] == ["log_cut"]
 
 
 def test_segments_after_a_bad_batch_are_dropped_when_nothing_of_it_was_committed():
@@ -159,7 +159,7 @@ def test_what_is_below_the_recovery_point_is_not_read_again():
     again = log_on(disk, SMALL, stop=Stop.MACHINE_CRASH, recovery_point=log.recovery_point)
 
     assert again.log_end == 21
-    assert again.findings == []
+    assert again.loader.findings == []
 
 
 def test_damage_among_committed_records_is_set_aside_and_the_rest_is_served():
@@ -174,7 +174,7 @@ def test_damage_among_committed_records_is_set_aside_and_the_rest_is_served():
     assert log.log_end == BATCHES * 2
     assert [record.offset for record in read_all(log)] == [at for at in range(BATCHES * 2) if at not in (6, 7)]
     assert disk.read_file(path + ".quarantined") == bytes(before)
-    assert [(finding.event, finding.offset, finding.serious) for finding in log.findings] == [
+    assert [(finding.event, finding.offset, finding.serious) for finding in log.loader.findings] == [
         ("segment_quarantined", 6, True)
     ]
     assert put(log, batch_of(b"next")) == BATCHES * 2
@@ -241,7 +241,7 @@ def test_offsets_of_committed_records_that_are_gone_are_not_used_again():
     assert log.slice(12, 100, end=log.log_end, at_least_one=True) is None
     assert put(log, batch_of(b"next")) == BATCHES * 2
     assert [record.offset for record in read_all(log)][-2:] == [9, 16]
-    assert [finding.event for finding in log.findings] == ["committed_records_missing"]
+    assert [finding.event for finding in log.loader.findings] == ["committed_records_missing"]
 
 
 def test_leftovers_of_deletes_and_cleanings_and_orphan_indexes_go():
@@ -319,7 +319,7 @@ def test_an_epoch_that_was_cut_off_with_its_batches_is_forgotten():
     put(log, batch_of(b"a"), epoch=1)
     size = log.size_bytes
     put(log, batch_of(b"b"), epoch=2)
-    log.release()
+    log.segments.release()
     disk.open(newest_file(disk)).truncate(size)
 
     again = log_on(disk, stop=Stop.PROCESS_CRASH)
@@ -335,7 +335,7 @@ def test_a_start_beyond_the_end_is_not_believed_and_deletes_nothing(stop):
 
     assert (log.log_start, log.log_end) == (0, 16)
     assert len(read_all(log)) == 16
-    assert [finding.event for finding in log.findings] == ["log_start_distrusted"]
+    assert [finding.event for finding in log.loader.findings] == ["log_start_distrusted"]
 
 
 def test_a_log_whose_deleted_end_is_gone_goes_on_behind_it():

@@ -423,9 +423,9 @@ def test_a_disk_that_takes_no_checkpoint_keeps_none_from_another():
     with pytest.raises(OSError, match="No space"):
         store.checkpoint()
 
-    assert [log.checkpointed for log in store] == [0, 0]
+    assert [log.flusher.checkpointed for log in store] == [0, 0]
     assert read_marks(disk, "/two").of(B).recovery_point == 1
     disk.faults.clear()
     store.checkpoint()
     assert read_marks(disk, "/one").of(A).recovery_point == 1
-    assert [log.checkpointed for log in store] == [1, 1]
+    assert [log.flusher.checkpointed for log in store] == [1, 1]

@@ -135,9 +135,9 @@ def test_a_checkpoint_that_failed_is_written_again_and_counts_only_then() -> Non
     with pytest.raises(OSError, match="No space left"):
         store.checkpoint()
 
-    assert log.checkpointed == BEFORE
+    assert log.flusher.checkpointed == BEFORE
     store.checkpoint()
-    assert log.checkpointed == BEFORE + 1
+    assert log.flusher.checkpointed == BEFORE + 1
     disk.kill()
     assert log_of(store_on(disk)).recovery_point == BEFORE + 1
 
