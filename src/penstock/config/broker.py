@@ -79,13 +79,6 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         doc="Bytes of decompressed records that all requests may hold at once: to validate compressed batches off the "
         "event loop, and to find offsets by time. Work that needs more waits.",
     )
-    telemetry_max_bytes: int = key(
-        "telemetry.max.bytes",
-        1024 * 1024,
-        Kind.INT,
-        minimum=1,
-        doc="Accepted for Kafka's sake, without effect: clients are not asked for metrics.",
-    )
 
     given: Mapping[str, str] = field(default_factory=no_settings)
     given_cluster: Mapping[str, str] = field(default_factory=no_settings)

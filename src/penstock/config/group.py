@@ -265,9 +265,6 @@ class GroupKeys:
         minimum=1,
         doc="Upper bound of a group's own interval.",
     )
-    group_streams_max_size: int = key(
-        "group.streams.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a streams group."
-    )
     group_streams_num_standby_replicas: int = key(
         "group.streams.num.standby.replicas", 0, Kind.INT, minimum=0, doc="Standby copies of each task."
     )

@@ -47,13 +47,6 @@ class LogDefaults:
         mode=LIVE,
         doc="Threads that rescan a directory after an unclean stop.",
     )
-    log_dir_failure_timeout_ms: int = key(
-        "log.dir.failure.timeout.ms",
-        30_000,
-        Kind.LONG,
-        minimum=1,
-        doc="Accepted for Kafka's sake, without effect: the controller knows of a failed directory at once.",
-    )
 
     log_cleanup_policy: frozenset[str] = default_of("cleanup.policy", "log.cleanup.policy")
     compression_gzip_level: int = default_of("compression.gzip.level", "compression.gzip.level")
@@ -92,13 +85,6 @@ class LogDefaults:
         Kind.INT,
         minimum=0,
         doc="How often recovery points are written down.",
-    )
-    log_flush_start_offset_checkpoint_interval_ms: int = key(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        60_000,
-        Kind.INT,
-        minimum=0,
-        doc="Accepted for Kafka's sake, without effect: log start offsets are written with the other checkpoints.",
     )
     log_index_interval_bytes: int = default_of("index.interval.bytes", "log.index.interval.bytes")
     log_index_size_max_bytes: int = default_of("segment.index.bytes", "log.index.size.max.bytes")
@@ -159,14 +145,6 @@ class LogDefaults:
     log_cleaner_enable: bool = key(
         "log.cleaner.enable", True, Kind.BOOLEAN, doc="Whether compacted topics are compacted at all."
     )
-    log_cleaner_threads: int = key(
-        "log.cleaner.threads",
-        1,
-        Kind.INT,
-        minimum=0,
-        mode=LIVE,
-        doc="Threads that compact logs. Accepted for Kafka's sake, without effect: one log is compacted at a time.",
-    )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         15_000,
@@ -180,15 +158,7 @@ class LogDefaults:
         128 * 1024 * 1024,
         Kind.LONG,
         mode=LIVE,
-        doc="Memory for the table of last offsets by key, over all cleaner threads.",
-    )
-    log_cleaner_io_buffer_size: int = key(
-        "log.cleaner.io.buffer.size",
-        512 * 1024,
-        Kind.INT,
-        minimum=0,
-        mode=LIVE,
-        doc="Accepted for Kafka's sake, without effect: segments are read in windows of a fixed size.",
+        doc="Memory for the table of last offsets by key, for one compaction.",
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",

@@ -231,16 +231,6 @@ class NetworkKeys:
     quota_window_size_seconds: int = key(
         "quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of a client quota."
     )
-    controller_quota_window_num: int = key(
-        "controller.quota.window.num", 11, Kind.INT, minimum=1, doc=f"Samples of a quota on changes. {NO_CHANGE_QUOTA}"
-    )
-    controller_quota_window_size_seconds: int = key(
-        "controller.quota.window.size.seconds",
-        1,
-        Kind.INT,
-        minimum=1,
-        doc=f"Length of one sample of that quota. {NO_CHANGE_QUOTA}",
-    )
     metrics_listener: str = key(
         "metrics.listener",
         "127.0.0.1:9308",

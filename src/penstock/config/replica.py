@@ -32,12 +32,6 @@ class ReplicaKeys:
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest a leader keeps a follower waiting."
     )
-    replica_high_watermark_checkpoint_interval_ms: int = key(
-        "replica.high.watermark.checkpoint.interval.ms",
-        5000,
-        Kind.LONG,
-        doc="Accepted for Kafka's sake, without effect: high watermarks are written with the other checkpoints.",
-    )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", 30_000, Kind.LONG, doc="A follower not caught up for this long leaves the ISR."
     )

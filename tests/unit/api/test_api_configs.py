@@ -353,7 +353,7 @@ def test_several_changes_of_one_entity_are_made_in_their_order(tmp_path: Path, *
 @pytest.mark.parametrize("kind", [BROKER, LOGGER])
 def test_a_name_that_is_no_broker_id_is_refused_in_words(tmp_path: Path, kind: int, name: str) -> None:
     async def act(world: World) -> None:
-        change = ("root", Step.SET, "INFO") if kind == LOGGER else ("log.cleaner.threads", Step.SET, "2")
+        change = ("root", Step.SET, "INFO") if kind == LOGGER else ("log.cleaner.backoff.ms", Step.SET, "2")
         changed = await world.ask(INCREMENTAL, step(kind, name, change))
         described = await world.ask(DESCRIBE_CONFIGS, describe(kind, name))
 
