@@ -1,20 +1,30 @@
 """Facts about the protocol that kio's dataclasses do not carry."""
 
-NOT_GENERATED = frozenset(
+KRAFT = frozenset(
     {
+        "AddRaftVoter",
+        "AllocateProducerIds",
         "AssignReplicasToDirs",
         "BeginQuorumEpoch",
         "BrokerHeartbeat",
         "BrokerRegistration",
         "ControllerRegistration",
+        "DescribeQuorum",
         "EndQuorumEpoch",
         "Envelope",
         "FetchSnapshot",
+        "RemoveRaftVoter",
         "UpdateRaftVoter",
         "Vote",
     }
 )
-"""APIs that only the parts of Apache Kafka's own controller quorum speak among themselves."""
+"""APIs of Apache Kafka's controller quorum: of its members, of the brokers that register with it, of its operators."""
+
+NOT_SERVED = frozenset({"GetTelemetrySubscriptions", "PushTelemetry", "StreamsGroupDescribe", "StreamsGroupHeartbeat"})
+"""APIs for metrics of clients and for groups of Kafka Streams, which no part of penstock handles."""
+
+NOT_GENERATED = KRAFT | NOT_SERVED
+"""A codec that nothing uses is not generated. Take a name out and run ``make generate`` to get its module."""
 
 NEVER_DROPPED: frozenset[str] = frozenset(
     {

@@ -51,7 +51,7 @@ DESCRIBED = (
 
 @cache
 def names_read() -> frozenset[str]:
-    """Every attribute that the broker's code reads, and every string in it: a group's settings are looked up by name."""
+    """Every attribute that the broker's code reads, and every string: a group's settings are looked up by name."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         package = path.relative_to(SOURCE).parts[0]
