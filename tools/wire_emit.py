@@ -137,6 +137,8 @@ class ModuleSource:
         yield from ("", "", f"class {self.class_name(struct.name, side)}(Message):")
         names = ", ".join(repr(field.name) for field in struct.fields)
         yield f"    __slots__ = ({names}{',' if len(struct.fields) == 1 else ''})"
+        if side == "Response":
+            yield from self.error_fields(struct)
         if not struct.fields:
             return
         yield ""
@@ -144,6 +146,24 @@ class ModuleSource:
         yield f"    def __init__(self, *, {parameters}) -> None:"
         for field in struct.fields:
             yield f"        self.{field.name}{self.assignment(field, side)}"
+
+    def error_fields(self, struct: Struct) -> Iterator[str]:
+        """Where errors are counted: the struct's own code, and the lists whose elements hold codes at any depth."""
+        codes = [field.name for field in struct.fields if field.is_error]
+        assert len(codes) <= 1, f"{struct.name} has several error codes"
+        if codes:
+            yield f"    ERROR_FIELD = {codes[0]!r}"
+        inner = [field for field in struct.fields if field.struct is not None and self.has_errors(field.struct)]
+        assert all(field.array for field in inner), f"{struct.name} has a struct with an error code"
+        if inner:
+            names = ", ".join(repr(field.name) for field in inner)
+            yield f"    ERROR_LISTS = ({names}{',' if len(inner) == 1 else ''})"
+
+    def has_errors(self, name: str) -> bool:
+        (struct,) = [struct for struct in self.api.response.structs if struct.name == name]
+        return any(
+            field.is_error or (field.struct is not None and self.has_errors(field.struct)) for field in struct.fields
+        )
 
     def parameter(self, field: Field, side: str) -> str:
         annotation = self.annotation(field, side)

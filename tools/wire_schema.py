@@ -45,6 +45,7 @@ class Field:
     nullable: set[int]
     tagged: set[int]
     default: object
+    is_error: bool = False
     ignorable: bool = True
 
 
@@ -197,6 +198,7 @@ def read_field(field: dataclasses.Field[Any], version: int) -> Field:
         nullable={version} if nullable else set(),
         tagged=set() if tag is None else {version},
         default=default_of(field, kind, array, kafka_type),
+        is_error=kafka_type == "error_code",
     )
 
 

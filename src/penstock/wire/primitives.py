@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 M = TypeVar("M")
@@ -63,6 +63,11 @@ class Message:
     """A struct of the protocol: fields by name, compared by value, printed in full."""
 
     __slots__: tuple[str, ...] = ()
+
+    ERROR_FIELD: ClassVar[str | None] = None
+    """The field with an error code, of a message that has one."""
+    ERROR_LISTS: ClassVar[tuple[str, ...]] = ()
+    """Lists of messages that have an error code somewhere."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

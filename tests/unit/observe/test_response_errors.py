@@ -2,9 +2,9 @@ import importlib
 
 import pytest
 
-from penstock.api.response_errors import count_errors, shape
+from penstock.api.response_errors import count_errors
 from penstock.observe.counters import RequestCounters
-from penstock.wire.api import create_topics, metadata
+from penstock.wire.api import add_partitions_to_txn, create_topics, metadata
 from penstock.wire.api.table import TABLE
 from penstock.wire.produce import ProducedPartition
 
@@ -29,10 +29,17 @@ def test_codes_are_found_at_every_depth() -> None:
     assert counted(3, metadata.Response(topics=topics)) == {(3, 3): 1, (3, 5): 1}
 
 
+def test_a_code_under_another_name_is_counted() -> None:
+    partition = add_partitions_to_txn.AddPartitionsToTxnPartitionResult(partition_error_code=48)
+    topic = add_partitions_to_txn.AddPartitionsToTxnTopicResult(results_by_partition=[partition])
+
+    assert counted(24, add_partitions_to_txn.Response(results_by_topic_v3_and_below=[topic])) == {(24, 48): 1}
+
+
 def test_lists_without_codes_are_left_alone() -> None:
-    assert shape(metadata.Response) == (True, ("topics",))
-    assert shape(metadata.MetadataResponsePartition) == (True, ())
-    assert shape(create_topics.CreatableTopicConfigs) == (False, ())
+    assert (metadata.Response.ERROR_FIELD, metadata.Response.ERROR_LISTS) == ("error_code", ("topics",))
+    assert metadata.MetadataResponsePartition.ERROR_LISTS == ()
+    assert create_topics.CreatableTopicConfigs.ERROR_FIELD is None
 
 
 def test_the_results_of_produce_are_counted_by_partition() -> None:

@@ -146,6 +146,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AddPartitionsToTxnPartitionResult(Message):
     __slots__ = ("partition_index", "partition_error_code")
+    ERROR_FIELD = "partition_error_code"
 
     def __init__(self, *, partition_index: int = 0, partition_error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -154,6 +155,7 @@ class AddPartitionsToTxnPartitionResult(Message):
 
 class AddPartitionsToTxnTopicResult(Message):
     __slots__ = ("name", "results_by_partition")
+    ERROR_LISTS = ("results_by_partition",)
 
     def __init__(
         self,
@@ -170,6 +172,7 @@ class AddPartitionsToTxnTopicResult(Message):
 
 class AddPartitionsToTxnResult(Message):
     __slots__ = ("transactional_id", "topic_results")
+    ERROR_LISTS = ("topic_results",)
 
     def __init__(
         self,
@@ -185,6 +188,8 @@ class AddPartitionsToTxnResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results_by_topic_v3_and_below", "error_code", "results_by_transaction")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("results_by_topic_v3_and_below", "results_by_transaction")
 
     def __init__(
         self,

@@ -110,6 +110,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class ResponseEntryData(Message):
     __slots__ = ("error_code", "error_message", "entity")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -125,6 +126,7 @@ class ResponseEntryData(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "entries")
+    ERROR_LISTS = ("entries",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, entries: list[ResponseEntryData] | tuple[ResponseEntryData, ...] = ()

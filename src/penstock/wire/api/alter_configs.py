@@ -93,6 +93,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AlterConfigsResourceResponse(Message):
     __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self, *, error_code: int = 0, error_message: str | None = "", resource_type: int = 0, resource_name: str = ""
@@ -105,6 +106,7 @@ class AlterConfigsResourceResponse(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "responses")
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

@@ -167,6 +167,7 @@ class ResponsePartitionData(Message):
         "leader_recovery_state",
         "partition_epoch",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -190,6 +191,7 @@ class ResponsePartitionData(Message):
 
 class ResponseTopicData(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -203,6 +205,8 @@ class ResponseTopicData(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "topics")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

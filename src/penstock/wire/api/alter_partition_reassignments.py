@@ -101,6 +101,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class ReassignablePartitionResponse(Message):
     __slots__ = ("partition_index", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
         self.partition_index = partition_index
@@ -110,6 +111,7 @@ class ReassignablePartitionResponse(Message):
 
 class ReassignableTopicResponse(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -125,6 +127,8 @@ class ReassignableTopicResponse(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

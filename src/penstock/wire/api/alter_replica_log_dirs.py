@@ -82,6 +82,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AlterReplicaLogDirPartitionResult(Message):
     __slots__ = ("partition_index", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -90,6 +91,7 @@ class AlterReplicaLogDirPartitionResult(Message):
 
 class AlterReplicaLogDirTopicResult(Message):
     __slots__ = ("topic_name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class AlterReplicaLogDirTopicResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

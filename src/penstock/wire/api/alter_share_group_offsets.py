@@ -97,6 +97,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AlterShareGroupOffsetsResponsePartition(Message):
     __slots__ = ("partition_index", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0, error_message: str | None = None) -> None:
         self.partition_index = partition_index
@@ -106,6 +107,7 @@ class AlterShareGroupOffsetsResponsePartition(Message):
 
 class AlterShareGroupOffsetsResponseTopic(Message):
     __slots__ = ("topic_name", "topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -124,6 +126,8 @@ class AlterShareGroupOffsetsResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

@@ -105,6 +105,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AlterUserScramCredentialsResult(Message):
     __slots__ = ("user", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, user: str = "", error_code: int = 0, error_message: str | None = "") -> None:
         self.user = user
@@ -114,6 +115,7 @@ class AlterUserScramCredentialsResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

@@ -80,6 +80,7 @@ class Response(Message):
         "finalized_features",
         "zk_migration_ready",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

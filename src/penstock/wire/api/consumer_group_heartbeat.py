@@ -136,6 +136,7 @@ class Response(Message):
         "heartbeat_interval_ms",
         "assignment",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -89,6 +89,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class AclCreationResult(Message):
     __slots__ = ("error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, error_code: int = 0, error_message: str | None = "") -> None:
         self.error_code = error_code
@@ -97,6 +98,7 @@ class AclCreationResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, results: list[AclCreationResult] | tuple[AclCreationResult, ...] = ()

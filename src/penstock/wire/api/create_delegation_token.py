@@ -96,6 +96,7 @@ class Response(Message):
         "hmac",
         "throttle_time_ms",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

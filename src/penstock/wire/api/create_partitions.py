@@ -98,6 +98,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class CreatePartitionsTopicResult(Message):
     __slots__ = ("name", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, name: str = "", error_code: int = 0, error_message: str | None = None) -> None:
         self.name = name
@@ -107,6 +108,7 @@ class CreatePartitionsTopicResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

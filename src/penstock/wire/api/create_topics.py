@@ -140,6 +140,7 @@ class CreatableTopicResult(Message):
         "replication_factor",
         "configs",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -184,6 +185,7 @@ class CreatableTopicConfigs(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, topics: list[CreatableTopicResult] | tuple[CreatableTopicResult, ...] = ()

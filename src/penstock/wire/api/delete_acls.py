@@ -99,6 +99,7 @@ class DeleteAclsMatchingAcl(Message):
         "operation",
         "permission_type",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -126,6 +127,8 @@ class DeleteAclsMatchingAcl(Message):
 
 class DeleteAclsFilterResult(Message):
     __slots__ = ("error_code", "error_message", "matching_acls")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("matching_acls",)
 
     def __init__(
         self,
@@ -143,6 +146,7 @@ class DeleteAclsFilterResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "filter_results")
+    ERROR_LISTS = ("filter_results",)
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class DeletableGroupResult(Message):
     __slots__ = ("group_id", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, group_id: str = "", error_code: int = 0) -> None:
         self.group_id = group_id
@@ -40,6 +41,7 @@ class DeletableGroupResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, results: list[DeletableGroupResult] | tuple[DeletableGroupResult, ...] = ()

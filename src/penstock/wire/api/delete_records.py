@@ -88,6 +88,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class DeleteRecordsPartitionResult(Message):
     __slots__ = ("partition_index", "low_watermark", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, low_watermark: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -97,6 +98,7 @@ class DeleteRecordsPartitionResult(Message):
 
 class DeleteRecordsTopicResult(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class DeleteRecordsTopicResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

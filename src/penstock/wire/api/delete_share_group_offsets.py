@@ -63,6 +63,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
     __slots__ = ("topic_name", "topic_id", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -80,6 +81,8 @@ class DeleteShareGroupOffsetsResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

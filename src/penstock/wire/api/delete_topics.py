@@ -77,6 +77,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class DeletableTopicResult(Message):
     __slots__ = ("name", "topic_id", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class DeletableTopicResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "responses")
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

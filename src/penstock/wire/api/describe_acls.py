@@ -98,6 +98,7 @@ class DescribeAclsResource(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

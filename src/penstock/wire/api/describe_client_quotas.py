@@ -95,6 +95,7 @@ class EntryData(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -84,6 +84,7 @@ class Response(Message):
         "brokers",
         "cluster_authorized_operations",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

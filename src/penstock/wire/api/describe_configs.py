@@ -131,6 +131,7 @@ class DescribeConfigsResourceResult(Message):
 
 class DescribeConfigsResult(Message):
     __slots__ = ("error_code", "error_message", "resource_type", "resource_name", "configs")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class DescribeConfigsResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "results")
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

@@ -110,6 +110,7 @@ class DescribedDelegationToken(Message):
 
 class Response(Message):
     __slots__ = ("error_code", "tokens", "throttle_time_ms")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

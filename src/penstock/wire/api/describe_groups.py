@@ -74,6 +74,7 @@ class DescribedGroup(Message):
         "members",
         "authorized_operations",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class DescribedGroup(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "groups")
+    ERROR_LISTS = ("groups",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, groups: list[DescribedGroup] | tuple[DescribedGroup, ...] = ()

@@ -85,6 +85,7 @@ class DescribeLogDirsTopic(Message):
 
 class DescribeLogDirsResult(Message):
     __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -106,6 +107,8 @@ class DescribeLogDirsResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "results")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

@@ -89,6 +89,7 @@ class ProducerState(Message):
 
 class PartitionResponse(Message):
     __slots__ = ("partition_index", "error_code", "error_message", "active_producers")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -108,6 +109,7 @@ class PartitionResponse(Message):
 
 class TopicResponse(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, name: str = "", partitions: list[PartitionResponse] | tuple[PartitionResponse, ...] = ()
@@ -118,6 +120,7 @@ class TopicResponse(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self, *, throttle_time_ms: int = 0, topics: list[TopicResponse] | tuple[TopicResponse, ...] = ()

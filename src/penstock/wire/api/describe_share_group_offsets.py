@@ -97,6 +97,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
     __slots__ = ("partition_index", "start_offset", "leader_epoch", "lag", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class DescribeShareGroupOffsetsResponsePartition(Message):
 
 class DescribeShareGroupOffsetsResponseTopic(Message):
     __slots__ = ("topic_name", "topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -136,6 +138,8 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
     __slots__ = ("group_id", "topics", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,
@@ -155,6 +159,7 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "groups")
+    ERROR_LISTS = ("groups",)
 
     def __init__(
         self,

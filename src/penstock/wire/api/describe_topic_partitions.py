@@ -101,6 +101,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
         "last_known_elr",
         "offline_replicas",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -130,6 +131,8 @@ class DescribeTopicPartitionsResponsePartition(Message):
 
 class DescribeTopicPartitionsResponseTopic(Message):
     __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -154,6 +157,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics", "next_cursor")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

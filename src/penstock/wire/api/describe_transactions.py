@@ -55,6 +55,7 @@ class TransactionState(Message):
         "producer_epoch",
         "topics",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class TransactionState(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "transaction_states")
+    ERROR_LISTS = ("transaction_states",)
 
     def __init__(
         self,

@@ -64,6 +64,7 @@ class CredentialInfo(Message):
 
 class DescribeUserScramCredentialsResult(Message):
     __slots__ = ("user", "error_code", "error_message", "credential_infos")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class DescribeUserScramCredentialsResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

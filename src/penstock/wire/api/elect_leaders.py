@@ -79,6 +79,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class PartitionResult(Message):
     __slots__ = ("partition_id", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_id: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
         self.partition_id = partition_id
@@ -88,6 +89,7 @@ class PartitionResult(Message):
 
 class ReplicaElectionResult(Message):
     __slots__ = ("topic", "partition_result")
+    ERROR_LISTS = ("partition_result",)
 
     def __init__(
         self, *, topic: str = "", partition_result: list[PartitionResult] | tuple[PartitionResult, ...] = ()
@@ -100,6 +102,8 @@ class ReplicaElectionResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("replica_election_results",)
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self, *, throttle_time_ms: int = 0, error_code: int = 0, producer_id: int = -1, producer_epoch: int = -1

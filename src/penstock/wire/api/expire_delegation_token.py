@@ -39,6 +39,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Response(Message):
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, error_code: int = 0, expiry_timestamp_ms: int = 0, throttle_time_ms: int = 0) -> None:
         self.error_code = error_code

@@ -337,6 +337,7 @@ class PartitionData(Message):
         "preferred_read_replica",
         "records",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -370,6 +371,7 @@ class PartitionData(Message):
 
 class FetchableTopicResponse(Message):
     __slots__ = ("topic", "topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -419,6 +421,8 @@ class NodeEndpoint(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

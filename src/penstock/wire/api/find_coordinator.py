@@ -65,6 +65,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Coordinator(Message):
     __slots__ = ("key", "node_id", "host", "port", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -86,6 +87,8 @@ class Coordinator(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "node_id", "host", "port", "coordinators")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("coordinators",)
 
     def __init__(
         self,

@@ -92,6 +92,7 @@ class Response(Message):
         "ongoing_txn_producer_id",
         "ongoing_txn_producer_epoch",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

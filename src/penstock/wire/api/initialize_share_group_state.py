@@ -87,6 +87,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class PartitionResult(Message):
     __slots__ = ("partition", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition: int = 0, error_code: int = 0, error_message: str | None = None) -> None:
         self.partition = partition
@@ -96,6 +97,7 @@ class PartitionResult(Message):
 
 class InitializeStateResult(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionResult] | tuple[PartitionResult, ...] = ()
@@ -106,6 +108,7 @@ class InitializeStateResult(Message):
 
 class Response(Message):
     __slots__ = ("results",)
+    ERROR_LISTS = ("results",)
 
     def __init__(self, *, results: list[InitializeStateResult] | tuple[InitializeStateResult, ...] = ()) -> None:
         self.results: list[InitializeStateResult] = list(results) if isinstance(results, tuple) else results

@@ -133,6 +133,7 @@ class Response(Message):
         "member_id",
         "members",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

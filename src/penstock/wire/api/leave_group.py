@@ -87,6 +87,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class MemberResponse(Message):
     __slots__ = ("member_id", "group_instance_id", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, member_id: str = "", group_instance_id: str | None = "", error_code: int = 0) -> None:
         self.member_id = member_id
@@ -96,6 +97,8 @@ class MemberResponse(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "members")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("members",)
 
     def __init__(
         self,

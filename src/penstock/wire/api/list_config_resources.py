@@ -51,6 +51,7 @@ class ConfigResource(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "config_resources")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -63,6 +63,7 @@ class ListedGroup(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "groups")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -116,6 +116,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class ListOffsetsPartitionResponse(Message):
     __slots__ = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -135,6 +136,7 @@ class ListOffsetsPartitionResponse(Message):
 
 class ListOffsetsTopicResponse(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -150,6 +152,7 @@ class ListOffsetsTopicResponse(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

@@ -106,6 +106,7 @@ class OngoingTopicReassignment(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -77,6 +77,7 @@ class TransactionState(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -134,6 +134,7 @@ class MetadataResponsePartition(Message):
         "isr_nodes",
         "offline_replicas",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -159,6 +160,8 @@ class MetadataResponsePartition(Message):
 
 class MetadataResponseTopic(Message):
     __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -190,6 +193,8 @@ class Response(Message):
         "cluster_authorized_operations",
         "error_code",
     )
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

@@ -157,6 +157,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class OffsetCommitResponsePartition(Message):
     __slots__ = ("partition_index", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -165,6 +166,7 @@ class OffsetCommitResponsePartition(Message):
 
 class OffsetCommitResponseTopic(Message):
     __slots__ = ("name", "topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -182,6 +184,7 @@ class OffsetCommitResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

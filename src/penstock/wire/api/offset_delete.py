@@ -84,6 +84,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class OffsetDeleteResponsePartition(Message):
     __slots__ = ("partition_index", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -92,6 +93,7 @@ class OffsetDeleteResponsePartition(Message):
 
 class OffsetDeleteResponseTopic(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -107,6 +109,8 @@ class OffsetDeleteResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("error_code", "throttle_time_ms", "topics")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

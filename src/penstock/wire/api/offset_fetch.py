@@ -187,6 +187,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class OffsetFetchResponsePartition(Message):
     __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -206,6 +207,7 @@ class OffsetFetchResponsePartition(Message):
 
 class OffsetFetchResponseTopic(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -221,6 +223,7 @@ class OffsetFetchResponseTopic(Message):
 
 class OffsetFetchResponsePartitions(Message):
     __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -240,6 +243,7 @@ class OffsetFetchResponsePartitions(Message):
 
 class OffsetFetchResponseTopics(Message):
     __slots__ = ("name", "topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -257,6 +261,8 @@ class OffsetFetchResponseTopics(Message):
 
 class OffsetFetchResponseGroup(Message):
     __slots__ = ("group_id", "topics", "error_code")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,
@@ -272,6 +278,8 @@ class OffsetFetchResponseGroup(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("topics", "groups")
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class EpochEndOffset(Message):
     __slots__ = ("error_code", "partition", "leader_epoch", "end_offset")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self, *, error_code: int = 0, partition: int = 0, leader_epoch: int = -1, end_offset: int = -1
@@ -105,6 +106,7 @@ class EpochEndOffset(Message):
 
 class OffsetForLeaderTopicResult(Message):
     __slots__ = ("topic", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(self, *, topic: str = "", partitions: list[EpochEndOffset] | tuple[EpochEndOffset, ...] = ()) -> None:
         self.topic = topic
@@ -113,6 +115,7 @@ class OffsetForLeaderTopicResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

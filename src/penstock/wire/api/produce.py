@@ -124,6 +124,7 @@ class PartitionProduceResponse(Message):
         "error_message",
         "current_leader",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class PartitionProduceResponse(Message):
 
 class TopicProduceResponse(Message):
     __slots__ = ("name", "topic_id", "partition_responses")
+    ERROR_LISTS = ("partition_responses",)
 
     def __init__(
         self,
@@ -194,6 +196,7 @@ class NodeEndpoint(Message):
 
 class Response(Message):
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

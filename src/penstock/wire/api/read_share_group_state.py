@@ -98,6 +98,7 @@ class StateBatch(Message):
 
 class PartitionResult(Message):
     __slots__ = ("partition", "error_code", "error_message", "state_epoch", "start_offset", "state_batches")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -121,6 +122,7 @@ class PartitionResult(Message):
 
 class ReadStateResult(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionResult] | tuple[PartitionResult, ...] = ()
@@ -131,6 +133,7 @@ class ReadStateResult(Message):
 
 class Response(Message):
     __slots__ = ("results",)
+    ERROR_LISTS = ("results",)
 
     def __init__(self, *, results: list[ReadStateResult] | tuple[ReadStateResult, ...] = ()) -> None:
         self.results: list[ReadStateResult] = list(results) if isinstance(results, tuple) else results

@@ -95,6 +95,7 @@ class PartitionResult(Message):
         "start_offset",
         "delivery_complete_count",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class PartitionResult(Message):
 
 class ReadStateSummaryResult(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionResult] | tuple[PartitionResult, ...] = ()
@@ -128,6 +130,7 @@ class ReadStateSummaryResult(Message):
 
 class Response(Message):
     __slots__ = ("results",)
+    ERROR_LISTS = ("results",)
 
     def __init__(self, *, results: list[ReadStateSummaryResult] | tuple[ReadStateSummaryResult, ...] = ()) -> None:
         self.results: list[ReadStateSummaryResult] = list(results) if isinstance(results, tuple) else results

@@ -32,6 +32,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Response(Message):
     __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Response(Message):
     __slots__ = ("error_code", "mechanisms")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, error_code: int = 0, mechanisms: list[str] | tuple[str, ...] = ()) -> None:
         self.error_code = error_code

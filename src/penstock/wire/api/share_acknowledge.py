@@ -156,6 +156,7 @@ class LeaderIdAndEpoch(Message):
 
 class PartitionData(Message):
     __slots__ = ("partition_index", "error_code", "error_message", "current_leader")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -173,6 +174,7 @@ class PartitionData(Message):
 
 class ShareAcknowledgeTopicResponse(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionData] | tuple[PartitionData, ...] = ()
@@ -200,6 +202,8 @@ class Response(Message):
         "responses",
         "node_endpoints",
     )
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

@@ -228,6 +228,7 @@ class PartitionData(Message):
         "records",
         "acquired_records",
     )
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,
@@ -255,6 +256,7 @@ class PartitionData(Message):
 
 class ShareFetchableTopicResponse(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionData] | tuple[PartitionData, ...] = ()
@@ -282,6 +284,8 @@ class Response(Message):
         "responses",
         "node_endpoints",
     )
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("responses",)
 
     def __init__(
         self,

@@ -104,6 +104,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "protocol_type", "protocol_name", "assignment")
+    ERROR_FIELD = "error_code"
 
     def __init__(
         self,

@@ -156,6 +156,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class TxnOffsetCommitResponsePartition(Message):
     __slots__ = ("partition_index", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -164,6 +165,7 @@ class TxnOffsetCommitResponsePartition(Message):
 
 class TxnOffsetCommitResponseTopic(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -179,6 +181,7 @@ class TxnOffsetCommitResponseTopic(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,

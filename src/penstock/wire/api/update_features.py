@@ -101,6 +101,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class UpdatableFeatureResult(Message):
     __slots__ = ("feature", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, feature: str = "", error_code: int = 0, error_message: str | None = "") -> None:
         self.feature = feature
@@ -110,6 +111,8 @@ class UpdatableFeatureResult(Message):
 
 class Response(Message):
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    ERROR_FIELD = "error_code"
+    ERROR_LISTS = ("results",)
 
     def __init__(
         self,

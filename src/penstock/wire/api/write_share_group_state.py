@@ -132,6 +132,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class PartitionResult(Message):
     __slots__ = ("partition", "error_code", "error_message")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition: int = 0, error_code: int = 0, error_message: str | None = None) -> None:
         self.partition = partition
@@ -141,6 +142,7 @@ class PartitionResult(Message):
 
 class WriteStateResult(Message):
     __slots__ = ("topic_id", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self, *, topic_id: bytes = ZERO_UUID, partitions: list[PartitionResult] | tuple[PartitionResult, ...] = ()
@@ -151,6 +153,7 @@ class WriteStateResult(Message):
 
 class Response(Message):
     __slots__ = ("results",)
+    ERROR_LISTS = ("results",)
 
     def __init__(self, *, results: list[WriteStateResult] | tuple[WriteStateResult, ...] = ()) -> None:
         self.results: list[WriteStateResult] = list(results) if isinstance(results, tuple) else results

@@ -111,6 +111,7 @@ def _write_request(w: Writer, m: Request, v: int) -> None:
 
 class WritableTxnMarkerPartitionResult(Message):
     __slots__ = ("partition_index", "error_code")
+    ERROR_FIELD = "error_code"
 
     def __init__(self, *, partition_index: int = 0, error_code: int = 0) -> None:
         self.partition_index = partition_index
@@ -119,6 +120,7 @@ class WritableTxnMarkerPartitionResult(Message):
 
 class WritableTxnMarkerTopicResult(Message):
     __slots__ = ("name", "partitions")
+    ERROR_LISTS = ("partitions",)
 
     def __init__(
         self,
@@ -134,6 +136,7 @@ class WritableTxnMarkerTopicResult(Message):
 
 class WritableTxnMarkerResult(Message):
     __slots__ = ("producer_id", "topics")
+    ERROR_LISTS = ("topics",)
 
     def __init__(
         self,
@@ -147,6 +150,7 @@ class WritableTxnMarkerResult(Message):
 
 class Response(Message):
     __slots__ = ("markers",)
+    ERROR_LISTS = ("markers",)
 
     def __init__(self, *, markers: list[WritableTxnMarkerResult] | tuple[WritableTxnMarkerResult, ...] = ()) -> None:
         self.markers: list[WritableTxnMarkerResult] = list(markers) if isinstance(markers, tuple) else markers
