@@ -1,4 +1,4 @@
-"""The segment that is written: its open file, its growing indexes, and exact places of the newest batches."""
+"""The active segment: its open file, its growing indexes, and the exact positions of the newest batches."""
 
 import errno
 from bisect import bisect_left, bisect_right
@@ -19,21 +19,21 @@ OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
 INDEX_INTERVAL_BYTES_MAX = 256 * 1024
-"""Bytes of log whose batches' exact places are remembered at most; entries are made at least this often."""
+"""An index entry is made at least this often; the exact positions of the batches since the last one are kept."""
 
 INDEX_SAVE_ENTRIES = 64
-"""Index entries that may be missing in the files of a segment that is being written; recovery scans what they lack."""
+"""Index entries of the active segment that its files may lack; recovery scans the rest of the segment."""
 
 HOT_TAIL_BYTES = 8 * 1024 * 1024
-"""This much of what was written last is taken to be in memory, unprobed."""
+"""The newest bytes of the log that are taken to be in the page cache without probing."""
 
 ROLL_AT_ONCE = -(2**63)
 
 
 class ActiveSegment:
-    """The segment that appends go to, and what the log needs at hand for them.
+    """The segment that appends go to, with the state that an append needs.
 
-    Dropped when its file is closed to make room; made anew from the segment.
+    It exists while the segment's file is open for appends, and is built from the segment when that is opened again.
     """
 
     __slots__ = (
@@ -75,23 +75,23 @@ class ActiveSegment:
         self.unindexed = 0
         """Bytes since the last index entry."""
         self.tail_from = tail_from
-        """From this offset on, `tail_lasts` and `tail_positions` know every batch's last offset and place."""
+        """From this offset on, `tail_lasts` and `tail_positions` hold every batch's last offset and position."""
         self.tail_lasts: list[int] = []
         self.tail_positions: list[int] = []
         self.limit = 0
         """Bytes beyond which the segment ends; 0 once an index is full."""
         self.roll_after = ROLL_AT_ONCE
-        """A batch newer than this ends the segment; an empty one asks at every batch, since it has no age."""
+        """A batch with a later timestamp may end the segment. An empty segment has no age, and checks every batch."""
         self.interval = 0
         self.jitter_ms = 0
         self.index_entries_max = 0
 
     def configure(self, settings: LogSettings, jitter_ms: int) -> None:
-        """Take on a topic's settings, also while the segment is being written."""
+        """Apply a topic's settings, also to a segment that has batches already."""
         self.jitter_ms = jitter_ms
         self.interval = min(settings.index_interval_bytes, INDEX_INTERVAL_BYTES_MAX)
         entries_max = settings.segment_index_bytes // OFFSET_ENTRY_BYTES
-        # The last place of the time index is kept for the entry made when the segment ends.
+        # The time index keeps room for the entry that is made when the segment ends.
         self.index_entries_max = min(entries_max, settings.segment_index_bytes // TIME_ENTRY_BYTES - 1)
         self.limit = 0 if len(self.offsets) >= self.index_entries_max else settings.segment_bytes_effective
         if self.size and self.first_timestamp >= 0:
@@ -114,7 +114,7 @@ class ActiveSegment:
         return waited_ms > segment_ms - self.jitter_ms
 
     def append_rest(self, batch: memoryview, written: int) -> None:
-        """Append what the disk did not take of a batch, so that it either takes it or says why not."""
+        """Append the rest of a batch that was written in part; raises why the disk does not take it."""
         while written < len(batch):
             more = self.file.append(batch[written:])
             if more == 0:
@@ -122,7 +122,7 @@ class ActiveSegment:
             written += more
 
     def index(self, last_offset: int, position: int) -> None:
-        """Make an entry for a batch that was just written, and forget exact places before it."""
+        """Add index entries for a batch that was just written, and drop the exact positions before it."""
         self.offsets.append(last_offset - self.base, position)
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
@@ -133,7 +133,7 @@ class ActiveSegment:
             self.limit = 0
 
     def find(self, offset: int, *, wait: bool) -> int:
-        """Where the first batch starts that ends at or beyond `offset`; the end of the segment when none does."""
+        """Position of the first batch that ends at or beyond `offset`; the end of the segment when none does."""
         if offset >= self.tail_from:
             at = bisect_left(self.tail_lasts, offset)
             return self.tail_positions[at] if at < len(self.tail_positions) else self.size
@@ -141,7 +141,7 @@ class ActiveSegment:
         return self.size if found is None else found[0]
 
     def cut(self, position: int, bytes_max: int, at_least_one: bool) -> int:
-        """How much to send when not all fits: up to a batch boundary that is known, or the first batch."""
+        """Length of a slice of at most `bytes_max`: up to the last batch boundary that is known, or the first batch."""
         boundary = self.offsets.boundary(position + bytes_max)
         if boundary > position:
             return boundary - position
@@ -155,7 +155,7 @@ class ActiveSegment:
         return first if first <= bytes_max or at_least_one else 0
 
     def cold_slice(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> ColdSlice:
-        """A slice whose place is looked up off the loop, from the nearest places that are known now."""
+        """A slice whose position is looked up off the loop, starting from the nearest index entries."""
         return ColdSlice(
             bytes_max,
             partial(
@@ -178,12 +178,12 @@ class ActiveSegment:
         return segment
 
     def finish(self) -> None:
-        """Make the time index say the greatest timestamp, so that it is known without reading the segment."""
+        """Add the greatest timestamp to the time index, so that it is known without reading the segment."""
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
 
     def save_indexes(self, disk: Disk, directory: str) -> None:
-        """Bring the index files up to date; what cannot be written stays in memory and is tried again."""
+        """Append new entries to the index files; what a full disk does not take is written by a later call."""
         for index, kind in ((self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
             path = self.segment.path(directory, kind)
             if index.saved == 0:

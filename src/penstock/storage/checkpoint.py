@@ -1,5 +1,4 @@
-"""Small text files that say how far things have got: a version, a count, then a line for each entry, as Kafka has
-them."""
+"""Checkpoint files in Kafka's text format: a version, a count, then a line for each entry."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -14,13 +13,13 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 """Where a log begins when that is inside its first segment."""
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-"""Below it, records were committed: somebody may have read them."""
+"""Below it, records were committed and may have been read."""
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 """Below it, a log is compacted."""
 
 
 class CheckpointDamaged(Exception):
-    """A checkpoint that cannot be believed; the message names the file and the line."""
+    """A checkpoint file is damaged; the message names the file and the line."""
 
 
 class CheckpointFiles:
@@ -33,21 +32,21 @@ class CheckpointFiles:
         self._lock = Lock()
         self._number = 0
         self._begun: dict[str, bytes] = {}
-        """What each file says, or will when its newest write is done, so that unchanged ones are left alone."""
+        """The newest contents of each file, written or being written, so that unchanged files are not written again."""
         self._written: dict[str, int] = {}
         """The number of the newest state in each file."""
 
     def begin(self, files: Iterable[tuple[str, bytes]], *, every: bool = False) -> tuple[int, list[tuple[str, bytes]]]:
-        """Number a state of the files; with it those that have changed, or all where `every` must be on the disk."""
+        """Assign the next number to this state of the files; returns the changed files with it, or all with `every`."""
         self._number += 1
         changed = [(path, data) for path, data in files if every or self._begun.get(path) != data]
         self._begun.update(changed)
         return self._number, changed
 
     def write(self, number: int, files: Iterable[tuple[str, bytes]]) -> None:
-        """Put a state on the disk, except files that have a newer one. In any thread.
+        """Write a state to the disk, except files that have a newer one. In any thread.
 
-        A disk that does not take one keeps none from the others: its failure is raised at the end.
+        A file that cannot be written does not keep the others from being written; its error is raised at the end.
         """
         failure: OSError | None = None
         for path, data in files:
@@ -58,7 +57,7 @@ class CheckpointFiles:
                     replace_file(self._disk, path, data, sync=True)
                     self._written[path] = number
                 except OSError as error:
-                    # Nobody knows what it says now: it has to be written again, changed or not.
+                    # The contents are unknown now: write the file again, changed or not.
                     self._begun.pop(path, None)
                     failure = failure or error
         if failure is not None:

@@ -1,6 +1,6 @@
-"""What compaction has to know of transactions while it reads a log from its start.
+"""The transactions that a compaction meets while it reads a log from its start.
 
-Whose records were aborted, and which markers still have records that need them.
+They say which records were aborted, and which markers still have records that need them.
 """
 
 from penstock.model.batch import BatchHeader
@@ -8,7 +8,7 @@ from penstock.storage.txn_index import AbortedTxn
 
 
 class CleanedTxns:
-    """The transactions at one point of a pass over the log. Batches and markers are shown to it in order."""
+    """The transactions that are open at one point of a compaction, which passes batches and markers in order."""
 
     __slots__ = ("_aborted", "_at", "_committing", "_observed", "_ongoing")
 
@@ -18,12 +18,12 @@ class CleanedTxns:
         self._ongoing: dict[int, AbortedTxn] = {}
         """Producer id -> its aborted transaction, while the pass is inside it."""
         self._observed: set[int] = set()
-        """Producers of those, of whose records some were met."""
+        """Producers of those transactions whose records the pass has met."""
         self._committing: set[int] = set()
         """Producers that have written records whose marker is still to come."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of records belongs to an aborted transaction, so that nobody ever reads it."""
+        """Whether a batch of records belongs to an aborted transaction, so that no reader ever sees it."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -35,7 +35,7 @@ class CleanedTxns:
         return False
 
     def end(self, header: BatchHeader, *, aborted: bool) -> tuple[bool, AbortedTxn | None]:
-        """Pass a marker: whether nothing is left that needs it, and the index entry to keep with it otherwise."""
+        """End a transaction at its marker: whether the marker can go, and else the index entry to keep with it."""
         self._advance(header.last_offset)
         producer_id = header.producer_id
         if not aborted:

@@ -1,10 +1,10 @@
-"""Compaction: of every key the newest record stays, at its offset.
+"""Compaction: the newest record of every key stays, at its offset.
 
-A pass reads what was written since the last one into a map of keys, then writes the log's finished segments anew
-without the records that the map knows newer ones of. Segments are read and written off the loop, a group at a time; a
-finished group is swapped in on the loop. What follows Kafka:
+A pass reads the records since the last pass into a map from key to offset, then rewrites the finished segments without
+records that have a newer one in the map. Segments are read and written off the loop, a group at a time; a finished
+group is swapped in on the loop. As in Kafka,
 
-- a tombstone stays for `delete.retention.ms` after the pass that first met it, which is noted in its batch's header;
+- a tombstone stays for `delete.retention.ms` after the pass that first met it, whose time is noted in the batch header;
 - batches keep their offsets, their producer and their codec; a producer's last batch stays, if need be without records;
 - records of aborted transactions go; a marker stays until nothing is left that needs it, and then as long as a
 tombstone.
@@ -48,7 +48,7 @@ TIMESTAMP_MAX = 2**63 - 1
 
 
 class LastBatch(NamedTuple):
-    """The last batch of a producer that may still write: it says where its sequence stands."""
+    """The last batch of an active producer, which has its newest sequence number."""
 
     offset: int
     """Its last offset; -1 when only a marker of it is left."""
@@ -56,7 +56,7 @@ class LastBatch(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """A group of segments, written anew and ready to be swapped in."""
+    """A group of segments, rewritten as one segment that is ready to be swapped in."""
 
     segment: SegmentView
     replaced: tuple[int, ...]
@@ -73,7 +73,7 @@ class Totals:
 
 
 class Compaction:
-    """One pass over one log. Made on the loop; `build_map` and `clean` run off it, `swap` and `end` on it again."""
+    """One pass over one log. `build_map` and `clean` run off the loop, everything else on it."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Compaction:
         self.settings = settings
         self.dirty_from = dirty_from
         self.end = end
-        """Nothing at or beyond is read or replaced. After `build_map`: nor what did not fit into the map."""
+        """Nothing at or beyond is read or replaced; `build_map` lowers it to what fits into the map."""
         self.now_ms = now_ms
         self.totals = Totals()
         self._keys = KeyMap(keys_max)
@@ -100,15 +100,15 @@ class Compaction:
         self._throttle = throttle
         self._mapped_to = dirty_from
         self._rewrites = view.rewrites
-        """Of the log, with the swaps of this pass: any other change ends the pass."""
+        """The log's rewrite count after the swaps of this pass: any other change ends the pass."""
         self._txns = CleanedTxns([])
         self._unswapped: Cleaned | None = None
-        """Ready, and not in its place yet."""
+        """A group that is rewritten and not swapped in yet."""
 
     # Off the loop
 
     def build_map(self) -> None:
-        """Learn the newest offset of every key in the dirty part, or in as much of it as the map can hold."""
+        """Map every key of the dirty part to its newest offset, as far as the map has room."""
         self._check_unchanged()
         mark_gaps(self.view.disk, self.view.path)
         self._last_batches = {one.producer_id: LastBatch(one.last_offset, one.epoch) for one in self._producers}
@@ -123,7 +123,7 @@ class Compaction:
         self._txns = CleanedTxns(self._aborted())
 
     def _check_unchanged(self) -> None:
-        """A topic that was deleted and created again has other files under the same names."""
+        """Raise if the log's files were replaced: a topic that was created again has other files of the same names."""
         if self.view.rewrites_now() != self._rewrites:
             raise LogChanged(f"The files in {self.view.path} have changed while they were compacted.")
 
@@ -145,14 +145,14 @@ class Compaction:
             yield batch
 
     def _aborted(self) -> list[AbortedTxn]:
-        """Every aborted transaction that the segments know of."""
+        """The aborted transactions in the indexes of all segments."""
         found: list[AbortedTxn] = []
         for segment in self.view.segments:
             found += txn_index.read(self.view.disk, txn_index.path_of(self.view.path, segment.base))
         return found
 
     def groups(self) -> list[tuple[SegmentView, ...]]:
-        """Segments that are written anew together: as many neighbours as fit into one segment."""
+        """Adjacent segments that are rewritten together: as many as fit into one segment."""
         settings = self.settings
         groups: list[list[SegmentView]] = []
         bytes_in_group = 0
@@ -175,7 +175,7 @@ class Compaction:
         return [tuple(group) for group in groups]
 
     def clean(self, group: tuple[SegmentView, ...]) -> Cleaned:
-        """Write a group anew, without what the map knows newer records of. `OSError` leaves the log as it was.
+        """Rewrite a group without records that have a newer one in the map. `OSError` leaves the log unchanged.
 
         Groups are cleaned in the order of `groups`, each once: transactions reach from one into the next.
         """
@@ -184,7 +184,7 @@ class Compaction:
         try:
             for segment in group:
                 file = disk.open_read(f"{path}/{offset_name(segment.base, LOG)}")
-                # So far both files are the log's own. Were it renamed from here on, the writer could not finish.
+                # Both files belong to the log so far; if it is renamed from here on, the writer fails to finish.
                 self._check_unchanged()
                 for batch in walk(file, 0, segment.size, offset_min=segment.base, bodies=True):
                     if self._throttle is not None:
@@ -263,9 +263,9 @@ class Compaction:
     # On the loop
 
     def swap(self, log: Log, cleaned: Cleaned, trash: Trash) -> None:
-        """Put a group in the place of the segments it was made from.
+        """Replace segments by the group that was made from them.
 
-        A crash at any point of this is finished at start.
+        After a crash at any point of this, the next start finishes it.
         """
         assert log.cleaning is self, f"{log.tp} is not being compacted by this pass"
         old = log.segments.run_of(cleaned.replaced)
@@ -291,22 +291,22 @@ class Compaction:
         log.segments.replace(old, new)
 
     def finish(self, log: Log) -> None:
-        """The pass is done: everything it mapped is clean."""
+        """End a complete pass: everything that it mapped is clean."""
         assert log.cleaning is self, f"{log.tp} is not being compacted by this pass"
         log.cleaning = None
         log.cleaned_to = max(log.cleaned_to, min(self._mapped_to, self.end))
 
     def run(self, log: Log, trash: Trash) -> None:
-        """The whole pass in one go, waiting for the disk: for tools and tests."""
+        """Run the whole pass, waiting for the disk: for tools and tests."""
         self.build_map()
         for group in self.groups():
             self.swap(log, self.clean(group), trash)
         self.finish(log)
 
     def abandon(self, log: Log) -> None:
-        """The pass was given up; groups that were swapped stay, and the next pass begins where this one did.
+        """Give the pass up. Groups that were swapped in stay, and the next pass begins where this one did.
 
-        A group that is ready is thrown away: at the next start it would replace segments that have changed since.
+        A group that is not swapped in is removed: the next start would swap it in for segments that have changed.
         """
         if log.cleaning is not self:
             return
@@ -332,7 +332,7 @@ def keys_of(batch: BatchAt) -> Iterator[RecordKey]:
 
 @contextlib.contextmanager
 def readable(batch: BatchAt) -> Generator[None]:
-    """A batch whose checksum holds may still not be what its header says: then it is known by its place."""
+    """Raise `BadBatch` for records that contradict their header although the checksum is right."""
     try:
         yield
     except (Malformed, UnsupportedCompression) as error:
@@ -340,7 +340,7 @@ def readable(batch: BatchAt) -> Generator[None]:
 
 
 def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttle | None = None) -> Compaction | None:
-    """A pass over a log, when it is worth one now. `stable` is the last stable offset: nothing beyond it is touched.
+    """A pass over a log if it needs one now, else None. Nothing at or beyond `stable`, the last stable offset, changes.
 
     The log is marked as being compacted until the pass is finished or abandoned.
     """
@@ -351,10 +351,10 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttl
     if len(view.segments) < 2 or not log.txn_index.save():
         return None
     first = view.segments[0].base
-    # A start beyond the log, or before it, is left from a log that was cut: everything is dirty again.
+    # A start outside of the log is from before it was cut: everything is dirty again.
     dirty_from = log.cleaned_to if first <= log.cleaned_to <= log.log_end else first
     lag_ms = config.min_compaction_lag_ms
-    # Without a lag every record may go, also one whose clock runs ahead of ours.
+    # Without a lag every record may be compacted, also one whose timestamp is in the future.
     end = cleanable_end(view, dirty_from, min(stable, log.log_end), now_ms - lag_ms if lag_ms else TIMESTAMP_MAX)
     if end <= dirty_from:
         return None
@@ -385,7 +385,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttl
 
 
 def cleanable_end(view: LogView, dirty_from: int, stable: int, young_ms: int) -> int:
-    """Where the part of a log ends that may be compacted: finished, stable, and without records that are too young."""
+    """End of the part that may be compacted: finished segments, stable, without records that are too young."""
     end = view.segments[0].base
     for segment, following in zip(view.segments, view.segments[1:], strict=False):
         if following.base > stable:

@@ -1,9 +1,9 @@
 """Whether a log still has the segments that the last broker left.
 
-A clean stop knows every segment; after any other, the checkpoint knows which logs had any. A file that is missing or
-shorter at the next use was not taken by a crash, and the log must not go on at a lower end: it would give used offsets
-to new records. The partition stays offline until the files are back, or until an operator gives the records up. A note
-in the partition's directory (`records-missing.json`) keeps that through further starts, however they end.
+A clean stop lists every segment; after an unclean one, the checkpoint knows which logs had any. No crash removes or
+shortens such a file, so a log that lacks one must not go on at a lower end: it would assign used offsets to new
+records. The partition stays offline until the files are back, or until an operator gives the records up. A note in the
+partition's directory (`records-missing.json`) preserves this over further starts, clean or not.
 """
 
 from collections.abc import Iterable
@@ -27,15 +27,15 @@ class Contents:
     """A log as the last broker left it."""
 
     segments: SegmentSizes
-    """Empty where only its end is known: then there must be a segment."""
+    """Empty where only the end is known: then the log must have at least one segment."""
     log_start: int
     log_end: int
     given_up: bool = False
-    """Whether an operator wants the log without what is missing. Its end stays where it was."""
+    """Whether an operator accepted the loss of what is missing. The log keeps its end."""
 
 
 def missing_in(disk: Disk, path: str, expected: Contents) -> list[str]:
-    """What the log lacks, in words; nothing when it is complete."""
+    """Descriptions of what the log lacks; empty when it is complete."""
     if expected.segments or not expected.log_end:
         return missing_of(disk, path, expected.segments)
     try:
@@ -46,7 +46,7 @@ def missing_in(disk: Disk, path: str, expected: Contents) -> list[str]:
 
 
 def missing_of(disk: Disk, path: str, segments: SegmentSizes) -> list[str]:
-    """Which segments are missing or short, in words."""
+    """Descriptions of the segments that are missing or short."""
     found: list[str] = []
     for base, size in segments:
         name = offset_name(base, LOG)
@@ -69,7 +69,7 @@ def in_words(missing: list[str], path: str, expected: Contents) -> str:
 
 
 def note_missing(disk: Disk, path: str, topic_id: TopicId, expected: Contents) -> None:
-    """Keep what the log should have for the starts to come; the directory is made where it is missing."""
+    """Note what the log should have, for later starts; creates the directory if it is missing."""
     if not disk.exists(path):
         disk.make_directory(path)
         disk.write_file(f"{path}/{PARTITION_METADATA}", partition_metadata.encode(topic_id), sync=True)
@@ -110,7 +110,7 @@ def forget_note(disk: Disk, path: str) -> None:
 
 
 def give_up(disk: Disk, path: str) -> Contents | None:
-    """Let the next start go on without the missing records; what the log had. None when nothing is missing there."""
+    """Accept the loss of missing records from the next start on; returns what the log had, None if it lacks nothing."""
     expected = read_note(disk, path)
     if expected is not None:
         expected = replace(expected, given_up=True)
@@ -119,7 +119,7 @@ def give_up(disk: Disk, path: str) -> Contents | None:
 
 
 def encode_segments(segments: Iterable[tuple[int, int]]) -> str:
-    """As one word of a summary's line."""
+    """Segments as one word of a summary's line."""
     return ",".join(f"{base}:{size}" for base, size in segments) or "-"
 
 

@@ -1,4 +1,4 @@
-"""A log directory: one disk's worth of partitions, which is locked, identified and taken offline as a whole."""
+"""A log directory: the partitions on one disk, which is locked, identified and taken offline as a whole."""
 
 import base64
 import errno
@@ -22,16 +22,16 @@ NODE_ID = "node.id"
 CLUSTER_ID = "cluster.id"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".penstock_running"
-"""Names the boot of the machine during which a broker last wrote here, with all logs recovered from earlier boots."""
+"""A file with the boot id of the machine when a broker last wrote here and had recovered from all earlier boots."""
 
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What a disk says that would take fewer bytes, or the same ones later."""
+"""Errors of a full disk, which may take fewer bytes, or the same ones later."""
 
 SCARCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
-"""What the system says when the process or the machine lacks something: the disk itself was not at fault."""
+"""Errors of a process or machine that lacks descriptors or memory; the disk is not at fault."""
 
 FILE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
-"""What the system says of one file: its owner, or what it is. The disk and the other files are not at fault."""
+"""Errors of one file, about its owner or type. The disk and the other files are not at fault."""
 
 
 class StartRefused(Exception):
@@ -39,12 +39,11 @@ class StartRefused(Exception):
 
 
 class LogDirectory:
-    """Where logs live, and whether they can be reached.
+    """A directory of logs, and whether it is online.
 
-    A disk that is full refuses writes and nothing else, until there is room again. A process without descriptors or
-    memory fails a request and nothing else. Any other failure may have damaged what was written, so the directory goes
-    offline for as long as the process lives: an fsync that failed once must not succeed at the second try, because the
-    kernel has thrown away what it could not write.
+    A full disk refuses writes until there is room again, and serves reads. A lack of descriptors or memory fails single
+    requests. Any other failure may have damaged what was written, so the directory is offline until the process ends:
+    an fsync that failed must not be retried, because the kernel has dropped the pages that it could not write.
     """
 
     __slots__ = (
@@ -73,21 +72,21 @@ class LogDirectory:
         self.disk = disk
         self.files = files
         self.offline: str | None = None
-        """Why nothing in the directory can be reached; None while it can."""
+        """Why the directory is offline; None while it is online."""
         self.directory_id = ""
         self.new = False
         """Whether no broker had it before this one."""
         self._on_offline = on_offline
         self.on_finding = on_finding
-        """Told what opening a log brings to light."""
+        """Called with what recovery of a log found."""
         self.on_refusal = on_refusal
-        """Told why the directory refuses an operation while it stays online."""
+        """Called with the reason when the directory refuses an operation and stays online."""
         self._lock: DiskLock | None = None
 
     # Failures
 
     def failed(self, error: OSError, doing: str) -> KafkaStorageError:
-        """Take the consequence of a failed operation and give the error to raise. On the loop."""
+        """Handle a failed operation: go offline if need be, and return the error to raise. On the loop."""
         if error.errno in FULL_ERRORS | SCARCE_ERRORS and self.on_refusal is not None:
             self.on_refusal(self, f"{said(error)} while {doing}")
         if error.errno in FULL_ERRORS:
@@ -103,10 +102,10 @@ class LogDirectory:
         return self.lost(error, doing)
 
     def lost(self, error: OSError, doing: str) -> KafkaStorageError:
-        """A failure after which nobody knows what is on the disk: offline, whatever the disk says about itself.
+        """Go offline after a failure that leaves the contents of the disk unknown, and return the error to raise.
 
-        The kernel may have dropped pages that it could not write, as a machine crash would have: the next start must
-        not take them for written because the machine is still up.
+        The kernel may have dropped pages that it could not write. The next start must recover as after a machine
+        crash, although the machine has not been restarted.
         """
         if self.offline is None:
             with suppress(OSError):
@@ -136,7 +135,7 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
     def acquire(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
-        """Make the directory this broker's own. `StartRefused` when it is another's; `OSError` when it is unusable."""
+        """Lock and identify the directory. `StartRefused` if it is another broker's; `OSError` if it is unusable."""
         if not self.disk.exists(self.path):
             self.disk.make_directory(self.path, parents=True)
             self.disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
@@ -149,7 +148,7 @@ class LogDirectory:
         self._identify(broker_id, cluster_id, randomness)
 
     def _identify(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
-        """Check whose data it is, or say so when it is nobody's."""
+        """Check that the data is of this broker and cluster; a new directory is marked as theirs."""
         path = self.file(META_PROPERTIES)
         if not self.disk.exists(path):
             self.directory_id = base64.urlsafe_b64encode(randomness.uuid_bytes()).decode().rstrip("=")
@@ -178,7 +177,7 @@ class LogDirectory:
             )
 
     def owner(self) -> dict[str, str]:
-        """What the directory says of its broker and cluster; nothing when it is new or unreachable."""
+        """The directory's meta.properties; empty when it is new or unreachable."""
         try:
             return read_properties(self.disk.read_file(self.file(META_PROPERTIES)))
         except OSError:
@@ -189,7 +188,7 @@ class LogDirectory:
         raise StartRefused(why)
 
     def last_stop(self) -> Stop:
-        """How the last broker here ended. Where nothing says so, its logs are trusted as little as can be."""
+        """How the last broker here ended; a machine crash, with the most thorough recovery, if no file says so."""
         if self.disk.exists(self.file(CLEAN_SHUTDOWN)):
             return Stop.CLEAN
         try:
@@ -199,10 +198,10 @@ class LogDirectory:
         return Stop.PROCESS_CRASH if boot and boot == self.disk.boot_id() else Stop.MACHINE_CRASH
 
     def mark_unclean(self) -> None:
-        """From here on, a stop is unclean until `mark_clean`. On the disk before anything is changed.
+        """Make every stop from here on unclean until `mark_clean`. Synced before anything is changed.
 
-        After a machine crash this leaves the boot that crashed named, so that a recovery which is killed is done again
-        as thoroughly: `mark_recovered` ends that.
+        After a machine crash the boot id of that boot stays, so that a recovery that is killed is repeated as
+        thoroughly, until `mark_recovered`.
         """
         if self.last_stop() is Stop.CLEAN:
             self.mark_recovered()
@@ -210,17 +209,17 @@ class LogDirectory:
             self.disk.sync_directory(self.path)
 
     def mark_recovered(self) -> None:
-        """No log is in doubt because of an earlier boot: from here on, only this one's end matters."""
+        """Every log is recovered from earlier boots: only a crash of this one would matter now."""
         self.disk.write_file(self.file(RUNNING), self.disk.boot_id().encode(), sync=True)
         self.disk.sync_directory(self.path)
 
     def mark_clean(self) -> None:
-        """Everything is on the disk: the next start need not look."""
+        """Everything is on the disk: the next start need not recover."""
         marker = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
         replace_file(self.disk, self.file(CLEAN_SHUTDOWN), marker, sync=True)
 
     def release(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock on the directory."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

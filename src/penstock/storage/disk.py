@@ -1,7 +1,7 @@
 """The seam to the file system: what storage asks of a disk, and the real one.
 
 Everything else in storage takes a `Disk`, so that tests can cut the power, fill the disk and lose an fsync. Failures
-come out as `OSError`; what they mean is decided by whoever holds the log directory.
+come out as `OSError`; the log directory decides what they mean.
 """
 
 import errno
@@ -30,12 +30,12 @@ class FileStat(NamedTuple):
 class DiskFile(Protocol):
     """An open file.
 
-    It closes when nobody refers to it any more: a slice being sent keeps a deleted segment readable.
+    It closes with its last reference: a slice that is being sent keeps a deleted segment readable.
     """
 
     @property
     def append(self) -> Callable[[Buffer], int]:
-        """Write at the end, and say how much was written: a full disk takes less than it was given."""
+        """Write at the end, and return how many bytes were written: a full disk takes fewer."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class DiskFile(Protocol):
         ...
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
-        """As `pread` where the bytes are in memory already; None where the disk would have to be asked."""
+        """As `pread` where the bytes are in memory already; None where they would have to be read from the disk."""
         ...
 
     def size(self) -> int: ...
@@ -88,7 +88,7 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
-        """Make it unless it is there. Without `parents`, a disk that is gone is not made anew on the one below it."""
+        """Create the directory unless it exists. Without `parents`, a lost mount is not recreated on the disk below."""
         ...
 
     def remove_tree(self, path: str) -> None: ...
@@ -112,7 +112,7 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Changes whenever the contents of the page cache were lost; empty where nobody knows."""
+        """Changes whenever the page cache was lost, that is with a boot; empty if unknown."""
         ...
 
 
@@ -126,7 +126,7 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
 
 class Descriptor(int):
-    """A file descriptor that is closed when nobody has it any more; also a bound call has it."""
+    """A file descriptor that is closed with its last reference; a bound call holds one."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class RealFile:
 
 
 class RealLock:
-    """A lock the kernel lets go of when the process dies, however it dies."""
+    """A lock that the kernel releases when the process ends, killed or not."""
 
     __slots__ = ("_fd",)
 

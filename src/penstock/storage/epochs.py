@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset: how replicas that disagree find out since when.
+"""The leader epoch cache: the start offset of each epoch, by which diverged replicas find where to truncate.
 
-Kept as Kafka's `leader-epoch-checkpoint`. It could be rebuilt from the log, since every batch carries its epoch, and is
-after an unclean stop; the file saves reading the log.
+Kept in Kafka's `leader-epoch-checkpoint`, which saves reading the log. Every batch has its epoch, so that recovery can
+rebuild the cache from the log.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ class LeaderEpochs:
         self._starts: list[int] = []
         self.latest = NO_EPOCH
         self.changed = False
-        """Whether the file lags behind."""
+        """Whether the file lacks a change."""
         self.saves = 0
         """How often the file was written, and how many of those are on the disk."""
         self.saves_synced = 0
@@ -35,9 +35,9 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start: int) -> None:
-        """An epoch begins at an offset.
+        """Note that an epoch begins at an offset.
 
-        An older epoch than the latest is no news; one that wrote nothing is replaced.
+        An epoch that is not newer than the latest is ignored; one without records is replaced.
         """
         if epoch <= self.latest:
             return
@@ -50,7 +50,7 @@ class LeaderEpochs:
         self.changed = True
 
     def start_of(self, epoch: int) -> int | None:
-        """Where an epoch began, when it is known here."""
+        """Start offset of an epoch; None if the cache does not have it."""
         at = bisect_right(self._epochs, epoch) - 1
         return self._starts[at] if at >= 0 and self._epochs[at] == epoch else None
 
@@ -70,15 +70,15 @@ class LeaderEpochs:
             return epoch, log_end
         at = bisect_right(self._epochs, epoch)
         if at == len(self._epochs):
-            # An epoch beyond the latest: nothing here says where it ends.
+            # An epoch beyond the latest: the cache cannot say where it ends.
             return NO_EPOCH, NO_OFFSET
         if at == 0:
-            # Older than all that is kept: what began first is where they may differ.
+            # Older than every epoch of the cache: the logs may differ from the first of them on.
             return epoch, self._starts[0]
         return self._epochs[at - 1], self._starts[at]
 
     def truncate_to(self, offset: int) -> None:
-        """The log ends at `offset` now: epochs that began there or later never were."""
+        """Drop epochs that begin at or beyond the new log end."""
         while self._starts and self._starts[-1] >= offset:
             self._epochs.pop()
             self._starts.pop()
@@ -86,7 +86,7 @@ class LeaderEpochs:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def delete_before(self, offset: int) -> None:
-        """The log begins at `offset` now: of older epochs, the one in force there is kept, beginning there."""
+        """Drop epochs that end before the new log start; the one in force there begins there now."""
         at = bisect_right(self._starts, offset) - 1
         if at > 0:
             del self._epochs[:at], self._starts[:at]

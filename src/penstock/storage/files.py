@@ -1,23 +1,23 @@
-"""How many files are open at once, over all logs of a broker."""
+"""Bounds how many files are open at once over all logs of a broker."""
 
 from collections import deque
 from typing import Protocol
 
 
 class Openable(Protocol):
-    """Something that holds a file open and can do without."""
+    """An object that holds a file open, and can close it and open it again."""
 
     touched: bool
     """Set by every use, so that the holder survives one round of closing."""
     pooled: bool
 
     def release(self) -> bool:
-        """Let go of the file; it is opened again at the next use. False when it cannot be spared now."""
+        """Close the file, which the next use opens again. False when it cannot be closed now."""
         ...
 
 
 class OpenFiles:
-    """Keeps at most `files_max` files open. Whoever was not used since the last round closes first."""
+    """Keeps at most `files_max` files open. Those not used since the last round close first."""
 
     __slots__ = ("_ring", "files_max")
 
@@ -52,7 +52,7 @@ class OpenFiles:
                 holder.pooled = False
 
     def forget(self, holder: Openable) -> None:
-        """A holder closed its file by itself. It costs a search, so only deletion and closing do it."""
+        """A holder closed its file by itself. This costs a linear search: for deletions and the end only."""
         if holder.pooled:
             holder.pooled = False
             self._ring.remove(holder)

@@ -21,7 +21,7 @@ DESCRIPTORS_RETRY_S = 0.05
 class FlushJob:
     """Make everything below `end` survive a power cut. Made on the loop, run off it, applied on it.
 
-    `OSError` from `run` is final: the directory goes offline, and nobody asks the kernel again whether it went well.
+    `OSError` from `run` is final: the directory goes offline, and no fsync is tried again.
     Only a lack of descriptors is waited out: a file that could not be opened was not synced either.
     """
 
@@ -31,7 +31,7 @@ class FlushJob:
     files: tuple[DiskFile | str, ...]
     """Open files, and names of finished ones to open."""
     new: tuple[Segment, ...]
-    """Segments whose names have to reach the disk too."""
+    """Segments whose directory entries have to be synced too."""
 
     epochs_saves: int | None
     """How often the leader epochs had been saved, when the last of that is not on the disk yet."""
@@ -58,11 +58,11 @@ class FlushJob:
                 try:
                     file = self.disk.open(file)
                 except FileNotFoundError:
-                    # Retention was faster; what nobody can read need not be on the disk.
+                    # Retention has dropped the segment meanwhile.
                     continue
             file.sync()
         if self.new or self.epochs_saves is not None or self.txn_entries_written is not None:
-            # A log that was deleted meanwhile has nothing to keep.
+            # The log may have been deleted meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 self.disk.sync_directory(self.path)
         if self.home is not None:
@@ -70,7 +70,7 @@ class FlushJob:
 
 
 def run_flush(job: FlushJob) -> OSError | None:
-    """Run a flush in a thread, and give its failure to whoever applies it."""
+    """Run a flush, usually in a thread, and return its failure for `Flusher.finish`."""
     try:
         job.run()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One fsync for everybody who waits for it.
+"""Group commit: producers that wait for an fsync of one log share it.
 
 While a log is being flushed its appends go on; they share the next flush. So the number of fsyncs is bounded by how
 fast the disk is, and not by how many producers there are.
@@ -18,7 +18,7 @@ class Flushable(Protocol):
     """A partition whose log can be flushed."""
 
     def begin_flush(self) -> FlushJob | None:
-        """What is to be made durable now; None when everything is."""
+        """The flush that is due; None when everything is durable."""
         ...
 
     def end_flush(self, job: FlushJob, failure: OSError | None) -> None:

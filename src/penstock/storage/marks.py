@@ -1,7 +1,7 @@
-"""How far each log of a directory has got, with a checksum in every line: `log-marks-checkpoint`.
+"""`log-marks-checkpoint`: recovery point, log start, high watermark and cleaned offset of each log of a directory.
 
-Kafka's checkpoints say the same in four files that have no checksum, and are written as well, for Kafka's tools. They
-count where this file is missing or damaged, partition by partition.
+Every line has a checksum. Kafka's four checkpoint files, which have none, are written as well, for Kafka's tools, and
+read for partitions whose line here is missing or damaged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ HEADER_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMarks:
-    """How far a log had got at the last checkpoint."""
+    """The offsets of a log at the last checkpoint."""
 
     tp: TopicPartition
     topic_id: TopicId = TOPIC_ID_ZERO
@@ -68,11 +68,11 @@ class LogMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarksFound:
-    """The checkpoints of a directory, as far as they can be believed."""
+    """What the checkpoints of a directory say, without damaged lines."""
 
     marks: dict[TopicPartition, LogMarks]
     damaged: tuple[str, ...]
-    """What could not be believed, in words."""
+    """Descriptions of the damage."""
 
     def written(self, stop: Stop) -> list[LogSummary]:
         """The logs that must have a segment after an unclean stop: a power cut takes none that was ever flushed."""
@@ -115,7 +115,7 @@ def files(directory: str, marks: Iterable[LogMarks]) -> Iterator[tuple[str, byte
 
 
 def read(disk: Disk, directory: str) -> MarksFound:
-    """What the checkpoints of a directory say; nothing of a log that no line can be believed about."""
+    """Read the checkpoints of a directory; a log whose lines are all damaged is left out."""
     path = f"{directory}/{MARKS}"
     try:
         data = disk.read_file(path)

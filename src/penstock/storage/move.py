@@ -47,17 +47,17 @@ class Move:
     log: Log
     target: LogDirectory
     future: str
-    """Where the copy grows."""
+    """Path of the copy."""
     wanted: Shape
     """The segments to copy now."""
     source: str
     copied: Shape = ()
     origin: LogDirectory | None = None
-    """Where the log was, once it is elsewhere."""
+    """The former directory, after the switch."""
 
     @property
     def end(self) -> int:
-        """As a `Cleaning`: the end of the log may still be cut off, and is copied anew."""
+        """As a `Cleaning`: the log may be truncated during a move, which copies the rest again."""
         return 0
 
     @property
@@ -65,7 +65,7 @@ class Move:
         return self.target.disk
 
     def copy(self, throttle: Throttle | None = None) -> None:
-        """Bring the copy up to what was wanted when this round began, and onto the disk."""
+        """Copy the segments as they were when this round began, and sync them."""
         self.disk.make_directory(self.future)
         have = dict(self.copied)
         for base, size in self.wanted:
@@ -92,7 +92,7 @@ class Move:
         self.disk.sync_directory(self.target.path)
 
     def copy_sides(self) -> None:
-        """Copy the small files whole: indexes, snapshots, epochs, and what an operator may want."""
+        """Copy the small files: indexes, snapshots, epochs, quarantined segments."""
         kept = {offset_name(base, kind) for base, _ in self.wanted for kind in SEGMENT_FILES if kind != LOG}
         for name in self.disk.list_directory(self.source):
             if name in kept or name in SIDE_FILES or name.endswith((SNAPSHOT, QUARANTINED)):
@@ -126,7 +126,7 @@ def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
 
 
 def try_switch(move: Move) -> bool:
-    """Make the copy the log when next to nothing is missing in it; otherwise another round of copying is due.
+    """Switch to the copy if it lacks little; else False, and another round of copying is due.
 
     After the switch, `settle` is to run off the loop, and then `retire` on it.
     """
@@ -173,7 +173,7 @@ def switch(move: Move) -> None:
 
 
 def retire(move: Move, trash: Trash, unique: str) -> None:
-    """The copy has settled: the original goes."""
+    """Remove the original, after `settle`."""
     assert move.origin is not None, f"{move.log.tp} has not been moved"
     old = move.origin.file(marked_name(move.log.tp, DELETE_DIRECTORY, unique))
     try:
@@ -184,7 +184,7 @@ def retire(move: Move, trash: Trash, unique: str) -> None:
 
 
 def abandon_move(move: Move, trash: Trash) -> None:
-    """Give up: the log stays where it is, and what was copied goes."""
+    """Give the move up: the log stays where it is, and the copy is removed."""
     move.log.cleaning = None
     trash.add(move.future, 0)
 

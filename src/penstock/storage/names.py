@@ -1,4 +1,4 @@
-"""How files and directories of a log are called; the names are Kafka's."""
+"""Names of the files and directories of a log, as in Kafka."""
 
 import re
 
@@ -15,7 +15,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 """Finished and about to take the place of the segments it was made from; valid after a crash."""
 DELETED = ".deleted"
-"""Dropped, and kept a while for whoever has it open."""
+"""Dropped, and kept for `file.delete.delay.ms`: readers may have it open."""
 QUARANTINED = ".quarantined"
 """Damaged, and kept for an operator; never touched again."""
 
@@ -42,7 +42,7 @@ def offset_name(offset: int, kind: str) -> str:
 
 
 def parse_offset_name(name: str) -> tuple[int, str] | None:
-    """The offset and the kind of a segment's file; None when the name is of another sort."""
+    """The offset and the kind of a segment's file; None when the name is not of that form."""
     found = OFFSET_NAME.fullmatch(name)
     return (int(found[1]), found[2]) if found else None
 

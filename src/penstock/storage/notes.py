@@ -1,4 +1,4 @@
-"""Small JSON files in a partition's directory that must outlive a start: with a checksum, since rot can leave JSON."""
+"""Small JSON files in a partition's directory, with a checksum: damaged JSON may still be JSON."""
 
 import json
 from typing import Any, cast
@@ -9,7 +9,7 @@ CHECKSUM = "crc32c"
 
 
 class NoteDamaged(ValueError):
-    """A note that cannot be believed."""
+    """A note is damaged."""
 
 
 def encode(fields: dict[str, Any]) -> bytes:

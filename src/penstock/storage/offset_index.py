@@ -1,4 +1,4 @@
-"""From an offset to a position in a segment: one entry for every few kilobytes of log.
+"""The offset index: from an offset to a position in a segment, with an entry for every few kilobytes.
 
 An entry is the last offset of a batch, relative to the segment's base, and the position where that batch starts; both
 are four bytes, big-endian, as Kafka's `.index` files have them. `OffsetIndex` is the growing index of the segment that
@@ -17,7 +17,7 @@ ENTRIES_PER_PAGE = PAGE_BYTES // ENTRY_BYTES
 
 
 class WouldBlock(Exception):
-    """The response is on the disk and not in memory: ask again off the loop."""
+    """The answer is not in the page cache: search again off the loop, where waiting is allowed."""
 
 
 def encode(offsets: "array[int]", positions: "array[int]") -> bytes:
@@ -57,7 +57,7 @@ class OffsetIndex:
 
     @classmethod
     def load(cls, data: bytes) -> "OffsetIndex":
-        """An index from its file; `is_sound` says whether to believe it."""
+        """An index from its file; `is_sound` checks it."""
         index = cls()
         index.offsets, index.positions = decode(data)
         index.saved = len(index.offsets)
@@ -105,7 +105,7 @@ Page = tuple["array[int]", "array[int]"]
 class OffsetIndexFile:
     """The index of a finished segment, searched on the disk: a probe per halving, then one page.
 
-    The last page is kept: whoever reads a segment through asks for the same one hundreds of times.
+    The last page is kept: a reader of the whole segment needs the same one hundreds of times.
     """
 
     __slots__ = ("_entries", "_file", "_page")

@@ -1,5 +1,4 @@
-"""The file that says which topic a partition's directory belongs to: a topic made anew under an old name has
-another id."""
+"""`partition.metadata`: the topic id of a partition's directory. A topic that is created again has another id."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Producers as of an offset, so that replay after a start can begin there: Kafka's `.snapshot` files.
+"""Producer state as of an offset, in Kafka's `.snapshot` files: a start replays the log from there.
 
 The state itself is `partition.producers.ProducerTable`'s; this is how it is kept on disk.
 """
@@ -22,11 +22,11 @@ SNAPSHOTS_KEPT = 2
 
 
 SNAPSHOT_AT_ONCE_MAX = 1_000
-"""Producers that are encoded while others wait: a millisecond. More are encoded by a thread."""
+"""Producers that are encoded on the loop, which takes a millisecond; a thread encodes more."""
 
 
 class SnapshotDamaged(Exception):
-    """A snapshot that cannot be believed: an older one and a longer replay take its place."""
+    """A snapshot is damaged: an older one is used, with a longer replay."""
 
 
 def encode(entries: Iterable[ProducerSnapshot]) -> bytes:
@@ -56,7 +56,7 @@ def write(disk: Disk, directory: str, encoded: bytes, offset: int, *, sync: bool
 
 
 def offsets(disk: Disk, directory: str) -> list[int]:
-    """Offsets there are snapshots for, oldest first."""
+    """Offsets of the snapshots, oldest first."""
     named = map(parse_offset_name, disk.list_directory(directory))
     return sorted(found[0] for found in named if found is not None and found[1] == SNAPSHOT)
 

@@ -1,8 +1,8 @@
-"""What to do with damage among records that were committed: keep all of it, serve what is sound, never reuse an offset.
+"""Quarantine of damaged committed records: keep the file, serve the sound batches, never reuse an offset.
 
-A single replica has nobody to copy from. Cutting the log at the damage would throw away sound records behind it and
-hand their offsets to new ones, which a consumer that was further would never notice. So the damaged file is kept under
-another name for the operator, the batches of it that hold together stay in the log, and the hole stays a hole.
+A single replica has no other to copy from. Truncating the log at the damage would drop sound records behind it and
+assign their offsets to new records, which a consumer that had read further would never notice. So the damaged file is
+kept under another name for the operator, its sound batches stay in the log, and the offsets between them stay missing.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max:
 
 
 def keep(disk: Disk, log: str) -> None:
-    """Give a segment's file a second name, which outlives the first."""
-    # Set aside before, by a start that did not get further, or for earlier damage: that is never overwritten.
+    """Give a segment's file a second name, which is never removed."""
+    # Quarantined before, by a start that was interrupted or for earlier damage: never overwritten.
     with contextlib.suppress(FileExistsError):
         disk.link(log, log + QUARANTINED)
 
 
 def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int, gap_max: int) -> int:
-    """Copy every batch that holds together, in order; bytes copied.
+    """Copy every sound batch, in order; returns the bytes copied.
 
     Where offsets may be missing, one that rot has raised passes for a gap, until a sound batch follows that goes back:
     then the batch before it is left out, and the others stay.
@@ -97,7 +97,7 @@ class Copied(NamedTuple):
 
 
 def sound_base(file: DiskFile, position: int, end: int) -> int | None:
-    """The base offset of the batch at a position, if that holds together."""
+    """The base offset of the batch at a position, if it is sound."""
     data = file.pread(HEADER_BYTES, position)
     if len(data) < HEADER_BYTES:
         return None
@@ -113,8 +113,7 @@ def write_whole(target: DiskFile, data: memoryview) -> None:
 
 
 def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> tuple[int, int] | None:
-    """Position and base offset of the next batch that holds together, looking at every byte: lengths among damage mean
-    nothing."""
+    """Position and base offset of the next sound batch, tried at every byte: lengths among damage mean nothing."""
     while position + HEADER_BYTES <= end:
         window = file.pread(min(SEARCH_BYTES + HEADER_BYTES, end - position), position)
         at = window.find(MAGIC_BYTE, MAGIC_AT)

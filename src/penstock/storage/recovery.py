@@ -1,9 +1,8 @@
-"""Opening a log's directory and making it sound: what to do with what a crash has left.
+"""Recovery: loads a log's directory and repairs what a crash left there.
 
-In order: leftovers of deletes and cleanings go, swaps that were complete are finished, indexes without a segment go,
-missing indexes are made anew. After an unclean stop, batches are read again from the recovery point on, and the log is
-cut at the first that does not hold together, unless what would be cut was committed: that is kept aside (see
-`quarantine`).
+In order: remove what deletions and compactions left, finish complete swaps, remove indexes without a segment, rebuild
+missing indexes. After an unclean stop, verify the batches from the recovery point on, and truncate the log at the first
+that is damaged, unless records behind it were committed: those are kept (see `quarantine`).
 """
 
 from dataclasses import dataclass
@@ -39,17 +38,17 @@ from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 PROCESS_CRASH_RESCAN_BYTES = 1024 * 1024
 """How much of the newest segment is read again when only the process died: the kernel still has all it was given, so
-that only the last write can be torn. The margin is for what the index files lack, and for hands other than ours."""
+that only the last write can be torn. The margin is for what the index files lack, and for changes by other programs."""
 
 RELATIVE_OFFSETS = 2**31
 
 
 class Stop(Enum):
-    """How the broker that had the log before came to its end."""
+    """How the last broker that had the log ended."""
 
     CLEAN = "clean"
     PROCESS_CRASH = "process crash"
-    """The process died and the machine did not: every completed write is there."""
+    """The process died and the machine did not: every completed write is in the page cache."""
     MACHINE_CRASH = "machine crash"
     """Anything that was not fsynced may be missing, in any order."""
 
@@ -68,7 +67,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Loaded:
-    """A log's directory, sound."""
+    """The result of loading a log's directory."""
 
     segments: list[Segment]
     log_start: int
@@ -88,9 +87,9 @@ def load(
     interval: int,
     whole: bool = False,
 ) -> Loaded:
-    """Open what is in a partition's directory. `OSError` when the disk does not answer.
+    """Load a partition's directory and repair it. `OSError` when the disk fails.
 
-    With `whole` every batch is verified, whatever the stop leaves in doubt.
+    With `whole` every batch is verified, also after a clean stop.
     """
     recovery = Recovery(disk, path, interval, high_watermark, whole=whole)
     try:
@@ -98,7 +97,7 @@ def load(
     except BadBatch as damage:
         if whole:
             raise
-        # Rot, since a crash leaves none there: what stands behind it was in the log and may have been read.
+        # Bit rot, since a crash damages nothing there: what follows was in the log and may have been read.
         end = max(high_watermark, recovery.end)
         again = Recovery(disk, path, interval, end, whole=True)
         again.findings = [*recovery.findings, recovery.finding("damage_found", damage.offset, str(damage))]
@@ -106,7 +105,7 @@ def load(
 
 
 class Recovery:
-    """One directory being opened."""
+    """The loading of one directory."""
 
     def __init__(self, disk: Disk, path: str, interval: int, high_watermark: int, *, whole: bool = False) -> None:
         self.disk = disk
@@ -139,7 +138,7 @@ class Recovery:
             log_start = max(log_start, self.segments[0].base)
         epochs = self._load_epochs(stop, log_start, log_end)
         if stop is not Stop.CLEAN and any(name.endswith(SNAPSHOT) for name in names):
-            # Behind the recovery point a power cut may have taken notes of aborted transactions: replay finds them.
+            # Behind the recovery point a power cut may have taken entries of the transaction index: replay finds them.
             believed = min(log_end, recovery_point) if stop is Stop.MACHINE_CRASH else log_end
             producer_snapshot.prune(self.disk, self.path, log_end=believed, settled=recovery_point)
         return Loaded(
@@ -152,10 +151,10 @@ class Recovery:
     def _tell(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
         self.findings.append(self.finding(event, offset, detail, serious=serious))
 
-    # What a crash has left
+    # Leftovers of a crash
 
     def _tidy(self, names: list[str]) -> set[str]:
-        """Remove or finish everything unfinished; the names that remain."""
+        """Remove or finish everything unfinished; returns the names that remain."""
         kept: set[str] = set()
         for name in names:
             if name.endswith((DELETED, CLEANED, ".tmp")):
@@ -173,14 +172,14 @@ class Recovery:
         return kept
 
     def _finish_swaps(self, swaps: list[str], names: set[str]) -> set[str]:
-        """A swap whose log is there was complete: it takes the place of the segments it covers."""
+        """Finish swaps whose log file has its name, which means complete: each replaces the segments it covers."""
         for base in [found[0] for name in swaps if (found := parse_offset_name(name)) is not None and found[1] == LOG]:
             log = f"{self.path}/{offset_name(base, LOG)}"
             scan = SegmentScan(base)
             stat = self.disk.stat(log + SWAP)
             scan.run(self.disk.open_read(log + SWAP), stat.size, self.interval, verify=True)
             if scan.bad is not None:
-                # It was fsynced before it got this name, so this is damage and no crash: kept for the operator.
+                # It was fsynced before it got this name, so no crash did this: kept for the operator.
                 self._tell("swap_damaged", base, str(scan.bad), serious=True)
                 self.disk.rename(log + SWAP, log + SWAP + QUARANTINED)
                 continue
@@ -198,10 +197,10 @@ class Recovery:
                 self.disk.unlink(f"{self.path}/{name}{SWAP}")
         return set(self.disk.list_directory(self.path))
 
-    # What is there
+    # Segments
 
     def _load_segments(self, names: set[str], stop: Stop, recovery_point: int) -> int:
-        """Describe every segment, checked as far as the stop asks for; the offset the log ends at."""
+        """Load every segment, verified as the kind of stop requires; returns the log end."""
         bases = bases_of(names)
         end = bases[0] if bases else 0
         for at, base in enumerate(bases):
@@ -237,7 +236,7 @@ class Recovery:
         return end
 
     def _scan(self, base: int, stop: Stop, following: int | None) -> tuple[SegmentScan | None, FileStat]:
-        """Read what the stop leaves in doubt; no scan when nothing is."""
+        """Scan the part of a segment that the stop may have damaged; None when there is none."""
         path = f"{self.path}/{offset_name(base, LOG)}"
         stat = self.disk.stat(path)
         index_path = f"{self.path}/{offset_name(base, OFFSET_INDEX)}"
@@ -258,7 +257,7 @@ class Recovery:
                 start = scan.size
                 walked(scan, file, stat.size, verify=stop is not Stop.CLEAN)
                 if scan.bad is None or scan.size > start:
-                    # What a crash left out of the indexes is saved now: without it every later search is longer.
+                    # Index entries that a crash left out are saved now: without them every later search is longer.
                     right = last_position < stat.size and base + last_offset < scan.next_offset and scan.bad is None
                     complete = stop is Stop.CLEAN or scan.offsets.positions == positions
                     needless = stop is Stop.PROCESS_CRASH and not len(scan.offsets)
@@ -276,9 +275,9 @@ class Recovery:
         self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
 
     def _is_rot(self, scan: SegmentScan, stop: Stop, following: int | None) -> bool:
-        """Whether batches that hold together stand behind damage, although only a process crashed.
+        """Whether sound batches follow the damage although only the process crashed.
 
-        That tears the last write and no other, so what follows was appended, and may have been acknowledged and read.
+        A process crash tears the last write and no other, so what follows was appended, and may have been read.
         """
         if stop is not Stop.PROCESS_CRASH:
             return False
@@ -294,7 +293,7 @@ class Recovery:
         return scan.floor if self.gap_max else scan.next_offset
 
     def _set_overlap_aside(self, base: int, end: int) -> None:
-        """Keep a segment that its predecessor covers for the operator: nothing that crashes here leaves one."""
+        """Quarantine a segment whose offsets its predecessor covers too, which no crash leaves behind."""
         log = f"{self.path}/{offset_name(base, LOG)}"
         quarantine.keep(self.disk, log)
         detail = f"its predecessor reaches {end}; the file is kept as {offset_name(base, LOG)}{QUARANTINED}"
@@ -302,7 +301,7 @@ class Recovery:
         remove_segment(self.disk, self.path, base)
 
     def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
-        """Keep damage among committed records for the operator, and scan what is sound of the segment."""
+        """Quarantine damage among committed records, and scan the sound batches of the segment."""
         limit = following if following is not None else scan.base + RELATIVE_OFFSETS
         gap_max = self.gap_max
         self._allow_gaps()
@@ -317,7 +316,7 @@ class Recovery:
         return repaired
 
     def _keep_offsets(self, log_end: int) -> None:
-        """Committed records are gone from the end of the log: go on behind them, so that no offset is used twice."""
+        """Committed records are missing at the end: continue behind them, so that no offset is used twice."""
         self._allow_gaps()
         detail = f"records up to {self.high_watermark} were committed and are not on the disk"
         self._tell("committed_records_missing", log_end, detail, serious=True)
@@ -330,7 +329,7 @@ class Recovery:
         self.gap_max = GAP_MAX
 
     def _load_epochs(self, stop: Stop, log_start: int, log_end: int) -> LeaderEpochs:
-        """The file's word, corrected by the batches that were read; made anew from the log when there is none."""
+        """The epoch file, corrected by the batches that were read; rebuilt from the log if it is missing or damaged."""
         path = f"{self.path}/{EPOCHS}"
         try:
             epochs = LeaderEpochs.load(self.disk, path)
@@ -339,7 +338,7 @@ class Recovery:
             epochs = LeaderEpochs()
         if not len(epochs):
             self._rebuild_epochs(epochs)
-        # A process that died had noted every epoch before its first batch; after a power cut the note may be missing.
+        # An epoch is saved before its first batch is written, so only a power cut can lose it.
         if stop is Stop.MACHINE_CRASH:
             for epoch, offset in self.epochs_met:
                 epochs.assign(epoch, offset)

@@ -1,6 +1,6 @@
-"""Dropping the oldest segments: those that nobody can read, those too old, and those that make the log too large.
+"""Retention: drops segments before the log start, segments too old, and segments that make the log too large.
 
-Whole segments go, oldest first, and only what is committed. The newest segment is ended first when it has to go too.
+Whole segments are dropped, oldest first, and only committed ones. The active segment is rolled first if it has to go.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from penstock.storage.trash import Trash
 
 
 def may_be_due(log: Log, now_ms: int) -> bool:
-    """Whether retention could have anything to do; false spares opening a log that is not in use."""
+    """Whether retention may have something to drop; false spares opening a log that is not in use."""
     if log.size_bytes == 0:
         return False
     if log.opened:
@@ -26,7 +26,7 @@ def may_be_due(log: Log, now_ms: int) -> bool:
 
 
 def retain(log: Log, now_ms: int, *, committed: int, trash: Trash) -> int:
-    """Apply a topic's retention; how many segments went. `committed` is the high watermark: nothing beyond it goes."""
+    """Apply a topic's retention below the high watermark, `committed`; returns how many segments were dropped."""
     if not may_be_due(log, now_ms):
         return 0
     log.open()
@@ -42,7 +42,7 @@ def retain(log: Log, now_ms: int, *, committed: int, trash: Trash) -> int:
 
 
 Verdict = Callable[[Segment, int], bool]
-"""Whether a segment goes, given the offset at which it ends."""
+"""Whether to drop a segment, given the offset at which it ends."""
 
 
 def unreadable(log: Log) -> Verdict:

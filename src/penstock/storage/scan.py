@@ -1,4 +1,4 @@
-"""Reading a segment through to learn what is in it: which batches hold together, and the indexes they make."""
+"""Scan of a segment: which of its batches are sound, and the indexes that they make."""
 
 from bisect import bisect_right
 
@@ -13,7 +13,7 @@ from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 
 class SegmentScan:
-    """What a segment holds up to `size`; beyond that, `bad` says why nothing more can be believed."""
+    """What a segment holds up to `size`; `bad` says what is wrong with the batch behind it."""
 
     __slots__ = (
         "bad",
@@ -46,9 +46,9 @@ class SegmentScan:
         """Whether the index files are known to be right as they are."""
 
     def resume(self, file: DiskFile, position: int, offsets: OffsetIndex, times: TimeIndex) -> bool:
-        """Stand at the last batch start that the indexes know at or before `position`, believing them up to there.
+        """Start at the last batch start that the indexes know at or before `position`, trusting them up to there.
 
-        False when the log has no such batch where the index says: then the indexes are worth nothing.
+        False when the log has no such batch where the index says: then the indexes are useless.
         """
         kept = bisect_right(offsets.positions, max(position, 0))
         if kept == 0:
@@ -114,7 +114,7 @@ class SegmentScan:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
 
     def segment(self, modified_ms: int) -> Segment:
-        """The segment, as far as it holds together."""
+        """The segment, as far as it is sound."""
         segment = Segment(self.base, self.size, modified_ms)
         segment.max_timestamp = self.max_timestamp
         segment.max_timestamp_offset = self.max_timestamp_offset

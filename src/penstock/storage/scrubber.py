@@ -1,4 +1,4 @@
-"""Reading finished segments through, now and then, so that damage is found while it can still be repaired.
+"""The scrubber verifies finished segments in the background, so that damage is found while it can be repaired.
 
 The scrubber changes nothing: with one replica there is nothing to repair from, and a batch that a client refuses is
 better than one that is silently missing. It tells the operator which file, where, and what to do.
@@ -53,7 +53,7 @@ class ScrubJob:
 
 
 class Scrubber:
-    """Goes round all finished segments of a broker, one at a time, for ever."""
+    """Verifies all finished segments of a broker in rounds, one segment at a time."""
 
     __slots__ = ("_queue", "damaged")
 
@@ -61,7 +61,7 @@ class Scrubber:
         self._queue: list[TopicPartition] | None = None
         """Logs still to come in this round; None between rounds."""
         self.damaged: dict[tuple[TopicPartition, int], Finding] = {}
-        """Segments found damaged, by partition and base offset, for metrics and for telling each only once."""
+        """Segments found damaged, by partition and base offset, for metrics and for logging each only once."""
 
     def next_jobs(self, store: LogStore) -> list[ScrubJob]:
         """The finished segments of the next log that has any; empty when a round is over."""
@@ -83,26 +83,26 @@ class Scrubber:
         return [] if log is None else self._jobs(log, job.segment.base)
 
     def _jobs(self, log: Log, base_min: int) -> list[ScrubJob]:
-        # A log nobody has used since the start is opened for this: rot does not ask who reads.
+        # A log that was not used since the start is opened for this: its files may be damaged too.
         if log.size_bytes == 0 or log.directory.offline is not None:
             return []
         try:
             view = log.view()
         except KafkaStorageError:
-            # Opening it has said what is wrong; the others are looked at all the same.
+            # Opening it has logged what is wrong; the scrubber goes on to the others.
             return []
         finished = [segment for segment in view.segments[:-1] if segment.base >= base_min]
         return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in finished]
 
     def _forget_gone(self, store: LogStore) -> None:
-        """Damage in a segment that is no more is nobody's concern."""
+        """Forget damage in segments that were dropped."""
         for tp, base in list(self.damaged):
             log = store.get(tp)
             if log is None or (log.opened and all(segment.base != base for segment in log.segments)):
                 del self.damaged[tp, base]
 
     def note(self, job: ScrubJob, found: Finding | None) -> bool:
-        """Remember what a job found; whether that is news."""
+        """Remember what a job found; whether it was not known before."""
         key = (job.tp, job.segment.base)
         if found is None:
             self.damaged.pop(key, None)

@@ -1,4 +1,4 @@
-"""A finished segment: a range of the log that only serves reads."""
+"""A segment of a log, and reads of finished segments."""
 
 from penstock.model.batch import HEADER, HEADER_BYTES, PREFIX_BYTES
 from penstock.storage import time_index
@@ -10,7 +10,7 @@ from penstock.storage.walk import find
 
 NO_TIMESTAMP = -1
 UNREAD_TIMESTAMP = -2
-"""The greatest timestamp is in the time index, which nobody has read yet."""
+"""The greatest timestamp is in the time index, which has not been read yet."""
 
 
 class Segment:
@@ -44,7 +44,7 @@ class Segment:
         self.touched = False
         self.pooled = False
         self.entry_synced = False
-        """Whether the directory is known to hold the file's name, whatever happens to the power."""
+        """Whether the file's directory entry survives a power cut."""
 
     def __repr__(self) -> str:
         return f"Segment(base={self.base}, size={self.size})"
@@ -60,7 +60,7 @@ class Segment:
                 index = disk.open_read(self.path(directory, OFFSET_INDEX))
                 self.index = OffsetIndexFile(index, index.size())
             except FileNotFoundError:
-                # Without an index the segment is read from its start: slow, and right.
+                # Without an index the segment is searched from its start, which is slow and correct.
                 self.index = None
         return self.file
 
@@ -111,7 +111,7 @@ class SegmentReader:
     def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
         """Position and size of the first batch that ends at or beyond `offset`; None when the segment has none.
 
-        Without `wait`, `WouldBlock` when the disk would have to be asked.
+        Without `wait`, `WouldBlock` when that would read from the disk.
         """
         resumed = self._resume(offset)
         if resumed is not None:
@@ -135,7 +135,7 @@ class SegmentReader:
     def slice(
         self, found: tuple[int, int], bytes_max: int, end: int | None, at_least_one: bool, *, wait: bool
     ) -> FileSlice | None:
-        """Whole batches from one that was found, below offset `end`; None when nothing is there or fits."""
+        """Whole batches from one that was found, below offset `end`; None when nothing is below it or fits."""
         position, first_size = found
         beyond = None if end is None else self.find(end, wait=wait)
         limit = self.size if beyond is None else beyond[0]

@@ -7,7 +7,7 @@ from penstock.storage.names import DELETED, GAPS, OFFSET_INDEX, SEGMENT_FILES, T
 
 
 def read_or_empty(disk: Disk, path: str) -> bytes:
-    """A file's contents; nothing when it is missing, which for an index means that it has no entries."""
+    """A file's contents; empty when it is missing, which for an index means no entries."""
     try:
         return disk.read_file(path)
     except FileNotFoundError:
@@ -20,13 +20,13 @@ def unlink_if_there(disk: Disk, path: str) -> None:
 
 
 def remove_segment(disk: Disk, directory: str, base: int) -> None:
-    """Remove a segment at once. The log goes first: indexes without one are recognised as orphans."""
+    """Remove a segment's files, the log first: recovery removes indexes without one."""
     for kind in SEGMENT_FILES:
         unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")
 
 
 def mark_deleted(disk: Disk, directory: str, base: int) -> list[str]:
-    """Take a segment out of the log by name, leaving the bytes for later removal; what to remove."""
+    """Rename a segment's files out of the log; returns the new names, to be removed later."""
     marked: list[str] = []
     for kind in SEGMENT_FILES:
         path = f"{directory}/{offset_name(base, kind)}"
@@ -39,7 +39,7 @@ def mark_deleted(disk: Disk, directory: str, base: int) -> list[str]:
 
 
 def mark_gaps(disk: Disk, directory: str) -> None:
-    """Say that offsets may be missing between batches; on the disk before the first gap can be."""
+    """Create the file that allows offsets to be missing between batches, synced before the first gap is written."""
     path = f"{directory}/{GAPS}"
     if not disk.exists(path):
         disk.write_file(path, b"", sync=True)
@@ -47,6 +47,6 @@ def mark_gaps(disk: Disk, directory: str) -> None:
 
 
 def remove_indexes(disk: Disk, directory: str, base: int) -> None:
-    """Remove what knows positions, before the log under it changes. Aborted transactions are known by their offsets."""
+    """Remove the indexes of positions before the log changes; the transaction index has offsets only, and stays."""
     for kind in (OFFSET_INDEX, TIME_INDEX):
         unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")

@@ -1,4 +1,4 @@
-"""Writing a whole segment aside, with its indexes, to be swapped in later."""
+"""Writes a segment with its indexes under temporary names, to be swapped in later."""
 
 from penstock.model.batch import BatchHeader
 from penstock.storage import txn_index
@@ -18,7 +18,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 class SegmentWriter:
-    """A segment in the making, under names that mean nothing to the log. Off the loop."""
+    """A segment that is being written, under names that the log ignores. Off the loop."""
 
     def __init__(self, disk: Disk, directory: str, base: int, interval: int) -> None:
         self._disk = disk
@@ -68,7 +68,7 @@ class SegmentWriter:
         self._buffer.clear()
 
     def finish(self, modified_ms: int) -> SegmentView:
-        """Everything is on the disk, and the segment is ready for its swap: from here on a crash finishes it."""
+        """Sync everything and rename the files for the swap: recovery finishes it after a crash from here on."""
         self._drain()
         self._note_time()
         self._file.sync()
@@ -76,7 +76,7 @@ class SegmentWriter:
         self._disk.write_file(self._path(TIME_INDEX, CLEANED), self._times.unsaved(), sync=True)
         if self._aborted:
             self._disk.write_file(self._path(TXN_INDEX, CLEANED), txn_index.encode(self._aborted), sync=True)
-        # The log comes last: a swap is valid when its log has the name.
+        # The log comes last: its name makes the swap valid.
         for kind in reversed(SEGMENT_FILES):
             if kind != TXN_INDEX or self._aborted:
                 self._disk.rename(self._path(kind, CLEANED), self._path(kind, SWAP))
@@ -90,12 +90,12 @@ class SegmentWriter:
         )
 
     def discard(self) -> None:
-        """Remove what there is; the log is as it was."""
+        """Remove what was written; the log is unchanged."""
         discard_swap(self._disk, self._directory, self.base)
 
 
 def discard_swap(disk: Disk, directory: str, base: int) -> None:
-    """Remove a segment that was written aside. Its log goes first, so that what is left does not look whole."""
+    """Remove a segment that was not swapped in, its log first, so that the rest does not look complete."""
     for suffix in (SWAP, CLEANED):
         for kind in SEGMENT_FILES:
             unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}{suffix}")

@@ -1,6 +1,6 @@
-"""Logs that are set aside: data that the metadata does not know, or knows better.
+"""Stray logs: set aside because the metadata does not know their topic, or another copy has more records.
 
-Nobody asked for their deletion, so a broker renames their directories to `<topic>-<partition>.<id>-stray` and never
+They were not deleted on request, so a broker renames their directories to `<topic>-<partition>.<id>-stray` and never
 removes them. A note in the directory says whose log it was, why it was set aside and what checkpoints knew of it. A log
 whose topic the metadata knows again (a restored copy, `penstock log adopt`) is restored at the next start.
 """
@@ -51,7 +51,7 @@ class StrayLog:
     high_watermark: int = 0
     cleaned_to: int = 0
     damage: str | None = None
-    """Why its note cannot be believed, where that is so."""
+    """What is wrong with its note, if it is damaged."""
 
     @property
     def is_restorable(self) -> bool:
@@ -60,8 +60,8 @@ class StrayLog:
 
 
 def set_aside(disk: Disk, log: StrayLog, unique: str) -> StrayLog:
-    """Rename a log's directory out of the way, with a note inside. The log as it is found from now on."""
-    # A disk too full for the note keeps the log all the same; restoring it is then the operator's choice.
+    """Rename a log's directory out of the way, with a note inside; returns the stray log."""
+    # Without its note, on a full disk, the log is kept as well; only an operator can restore it then.
     with contextlib.suppress(OSError):
         write_note(disk, log)
     home = log.path.rpartition("/")[0]
@@ -72,7 +72,7 @@ def set_aside(disk: Disk, log: StrayLog, unique: str) -> StrayLog:
 
 
 def restore(disk: Disk, log: StrayLog, tp: TopicPartition) -> str:
-    """Rename the directory to the partition's own name; where it is now. Its note stays until `forget_note`."""
+    """Rename the directory to the partition's name; returns its path. The note stays until `forget_note`."""
     home = log.path.rpartition("/")[0]
     path = f"{home}/{partition_name(tp)}"
     disk.rename(log.path, path)
@@ -133,7 +133,7 @@ def read(disk: Disk, path: str) -> StrayLog | None:
 
 
 def _without_note(disk: Disk, path: str, damage: str | None) -> StrayLog | None:
-    """The log as its directory describes it: the name says which partition, and nothing says why it is there."""
+    """A stray log without a note, as its directory name describes it."""
     tp = parse_partition_name(path.rpartition("/")[2].removesuffix(STRAY_DIRECTORY).rpartition(".")[0])
     topic_id = read_topic_id(disk, path)
     if tp is None or topic_id is None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from penstock.storage.disk import DiskFile
 
 PROBE_STRIDE_BYTES = 4 * 1024 * 1024
-"""How far apart pages are probed, beside the first and the last of a slice. The kernel forgets a log from its oldest
-bytes on, so what is missing is missing at the front; each probe costs as much as sending some kilobytes."""
+"""Distance between probed pages, besides the first and the last of a slice. The kernel evicts the oldest pages of a log
+first, so missing ones are at the front; a probe costs as much as sending some kilobytes."""
 
 WARM_BYTES = 1024 * 1024
 """Read at once when a slice is pulled into memory."""
@@ -51,7 +51,7 @@ class FileSlice:
         return all(probe(1, at) is not None for at in range(start, end, PROBE_STRIDE_BYTES))
 
     def warm(self) -> None:
-        """Pull the bytes into memory. Off the loop: this is where the disk is waited for."""
+        """Read the bytes into the page cache. Off the loop, since this waits for the disk."""
         end = self.position + self._length
         for at in range(self.position, end, WARM_BYTES):
             self.file.pread(min(WARM_BYTES, end - at), at)
@@ -59,7 +59,7 @@ class FileSlice:
 
 
 class ColdSlice(FileSlice):
-    """A slice whose place in the file is known only to the disk: `warm` looks it up, and may find nothing."""
+    """A slice whose position has to be looked up on the disk: `warm` does that, and may find nothing."""
 
     __slots__ = ("_locate",)
 

@@ -1,4 +1,4 @@
-"""All logs of a broker: found at start, made, looked up, deleted, checkpointed and closed."""
+"""All logs of a broker: found at start, created, looked up, deleted, checkpointed and closed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -34,7 +34,7 @@ from penstock.storage.summary import SUMMARY, LogSummary
 from penstock.storage.trash import Trash
 
 FILES_OPEN_MAX = 2048
-"""Segments open at once over all logs, where nobody says otherwise; a finished one that is read holds two files."""
+"""Default number of open segments over all logs; a finished one that is read holds two files."""
 
 REFUSAL_LOGGED_EVERY_S = 60.0
 """How often a directory that refuses operations is logged, while it does."""
@@ -45,7 +45,7 @@ CLOSE_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
-    """A log directory, for whoever asks what is where."""
+    """A log directory and its logs, as DescribeLogDirs and the metrics show it."""
 
     path: str
     offline: str | None
@@ -62,7 +62,7 @@ class CheckpointJob:
     number: int
     files: tuple[tuple[str, bytes], ...]
     recovery_points: tuple[tuple[Log, int], ...]
-    """What the next start will find, once it is done."""
+    """The recovery points that the next start will find, once the job is done."""
 
     def run(self) -> None:
         self.checkpoints.write(self.number, self.files)
@@ -99,11 +99,11 @@ class LogStore:
         """Whether the last stop closed every directory; else the ends of logs may have been lost."""
         self._logs: dict[TopicPartition, Log] = {}
         self._strays: dict[tuple[TopicId, int], tuple[LogDirectory, StrayLog]] = {}
-        """Logs set aside that are their topic's own, by topic id and partition."""
+        """Stray logs that can be restored, by topic id and partition."""
         self._restored: list[Log] = []
         """Logs in use again whose notes are still on the disk."""
         self._unfound: list[tuple[LogDirectory, LogSummary]] = []
-        """Logs that the last broker left in a directory, and that are not there."""
+        """Logs that the last broker left in a directory, and that are missing there."""
         self._checkpoint_files = CheckpointFiles(disk)
 
     def __len__(self) -> int:
@@ -118,9 +118,9 @@ class LogStore:
     # Starting
 
     def load(self, default: LogSettings, *, broker_id: int, cluster_id: str, recovery_threads: int = 2) -> None:
-        """Lock every directory and find its logs; after an unclean stop, make them sound. Before anything is served.
+        """Lock every directory and find its logs; after an unclean stop, recover them. Before anything is served.
 
-        Logs get `default` as their settings until their owner knows better. A directory that cannot be used goes
+        Logs have the settings `default` until their replica sets the topic's. A directory that cannot be used goes
         offline; `StartRefused` when that leaves none, or when the data is another broker's.
         """
         acquired: list[LogDirectory] = []
@@ -190,7 +190,7 @@ class LogStore:
             directory.go_offline(f"{said(error)} while opening it")
             return
         except KafkaStorageError as error:
-            # The failure of a log has taken the directory offline already; any other leaves it unknown what is there.
+            # The failure of a log has taken the directory offline already; any other leaves its contents unknown.
             if directory.offline is None:
                 raise StartRefused(str(error)) from error
             return
@@ -200,9 +200,9 @@ class LogStore:
         self._log.info("directory_loaded", path=directory.path, logs=len(logs), last_stop=last_stop)
 
     def _recover(self, log: Log) -> None:
-        """Open one log; whatever is wrong with it alone leaves the others as they are. In a thread, before serving.
+        """Open one log; damage in it does not affect the others. In a thread, before serving.
 
-        What a machine crash has left is on the disk, as it was made sound, before the crash is forgotten.
+        After a machine crash the recovered log is flushed before the directory is marked as recovered.
         """
         crashed = log.loader.stop is Stop.MACHINE_CRASH
         try:
@@ -219,7 +219,7 @@ class LogStore:
             self._log.error("partition_offline", partition=str(log.tp), path=log.path, reason=str(error))
 
     def _settle(self, log: Log, other: Log | None) -> Log:
-        """Which of two directories holds a partition: a crash can leave both when a log was being moved."""
+        """Choose between two copies of a partition, which a crash during a move can leave."""
         if other is None:
             return log
         if log.topic_id != other.topic_id:
@@ -325,7 +325,7 @@ class LogStore:
         tell(finding.event, partition=str(tp), path=finding.path, offset=finding.offset, detail=finding.detail)
 
     def _went_offline(self, directory: LogDirectory) -> None:
-        """Nothing in the directory is touched again: open files are let go, and every use from here on is refused."""
+        """Close the files of a directory that went offline; every use of it is refused from here on."""
         for log in self._logs.values():
             if log.directory is directory:
                 log.abandon()
@@ -334,20 +334,20 @@ class LogStore:
             self._tell_offline(directory)
 
     def _refused(self, directory: LogDirectory, reason: str) -> None:
-        """A full disk refuses thousands of appends for the same reason: one line a minute says so."""
+        """Log a refusal once a minute: a full disk refuses thousands of appends for the same reason."""
         now_s, last_s = self._clock.monotonic(), self._refusal_logged_s.get(directory.path)
         if last_s is None or now_s - last_s >= REFUSAL_LOGGED_EVERY_S:
             self._refusal_logged_s[directory.path] = now_s
             self._log.error("directory_refuses", path=directory.path, reason=reason)
 
-    # Making and removing
+    # Creating and deleting
 
     def create(
         self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory | None = None
     ) -> Log:
-        """A new, empty log, in the directory that has the fewest unless one is named.
+        """Create an empty log, in the directory with the fewest logs unless one is given.
 
-        Its own directory is made by the first append: thousands of partitions that nobody has written to cost nothing.
+        The first append creates the partition's directory: thousands of empty partitions cost nothing.
         """
         assert tp not in self._logs, f"{tp} exists"
         home = directory if directory is not None else self._emptiest()
@@ -369,7 +369,7 @@ class LogStore:
         return min(online, key=counts.__getitem__)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Take a log away at once; its files follow with the trash."""
+        """Delete a log: rename its directory now, remove the files later."""
         log = self._logs.pop(tp)
         log.partition_directory.rewrites += 1
         log.close(clean=False)
@@ -396,7 +396,7 @@ class LogStore:
     # Setting aside
 
     def set_aside(self, tp: TopicPartition) -> str:
-        """Take a log that the metadata does not know out of use without removing it; where it is now."""
+        """Set a log aside that the metadata does not know; returns where it is now."""
         log = self._logs.pop(tp)
         if log.partition_directory.made and log.directory.offline is None:
             try:
@@ -444,7 +444,7 @@ class LogStore:
             self._strays[key] = directory, stray
 
     def restore(self, tp: TopicPartition, topic_id: TopicId, config: LogSettings) -> Log | None:
-        """The topic's own log, if it was set aside, in use again. Call `settle_restored` when all are."""
+        """Restore a topic's log if it was set aside. Call `settle_restored` after the last one."""
         assert tp not in self._logs, f"{tp} exists"
         found = self._strays.pop((topic_id, tp.partition), None)
         if found is None:
@@ -473,7 +473,7 @@ class LogStore:
         return log
 
     def settle_restored(self) -> None:
-        """Keep in the checkpoints what the notes of restored logs say, and remove those. Waits for the disk."""
+        """Write checkpoints with the offsets of restored logs, then remove their notes. Waits for the disk."""
         if not self._restored:
             return
         try:
@@ -485,7 +485,7 @@ class LogStore:
         self._restored.clear()
 
     def deleted_for_good(self, topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
-        """Those topics of which no log is left here under its name. A directory that is offline may hold any."""
+        """The topics that have no log here any more; none while a directory is offline, which may hold any."""
         if any(directory.offline is not None for directory in self.all_directories):
             return frozenset()
         return frozenset(topic_ids) - {log.topic_id for log in self._logs.values()}
@@ -498,7 +498,7 @@ class LogStore:
     # Checkpoints
 
     def begin_checkpoint(self) -> CheckpointJob:
-        """What the checkpoint files should say now, those that have changed; run it off the loop, then finish it."""
+        """The checkpoint files that have to change; run the job off the loop, then finish it."""
         return self._begin_checkpoint([each for each in self.all_directories if each.offline is None])
 
     def _begin_checkpoint(self, directories: Collection[LogDirectory], *, every: bool = False) -> CheckpointJob:
@@ -517,7 +517,7 @@ class LogStore:
         )
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
-        """Take note that a checkpoint is on the disk."""
+        """Note that a checkpoint is on the disk."""
         for log, recovery_point in job.recovery_points:
             log.flusher.checkpointed = recovery_point
 
@@ -548,10 +548,10 @@ class LogStore:
     # Truncating
 
     def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
-        """Cut the ends of logs off, each from the batch that holds an offset on, as followers do. Waits for the disk.
+        """Truncate logs, each from the batch that holds an offset on, as followers do. Waits for the disk.
 
-        Recovery points and high watermarks are on the disk before anything is cut, and the cut is before the next
-        append: a start never takes what was cut for lost, nor bytes of before the cut for what was written after it.
+        Recovery points and high watermarks are synced before anything is cut, and the cut before the next append: a
+        start never reports the cut records as lost, nor takes bytes from before the cut for later ones.
         """
         logs = [(self._logs[tp], offset) for tp, offset in cuts.items()]
         directories = {log.directory for log, _ in logs}
@@ -573,7 +573,7 @@ class LogStore:
     # Stopping
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of every log and directory. Closed clean, the next start opens nothing it is not asked for."""
+        """Close every log and directory. After a clean close, the next start opens logs at their first use."""
         with ThreadPoolExecutor(CLOSE_THREADS, "close") as pool:
             for directory in self.all_directories:
                 if directory.offline is None and clean:
@@ -595,7 +595,7 @@ class LogStore:
             lines = summary.encode(log.summarise() for log in logs)
             replace_file(self._disk, directory.file(SUMMARY), lines, sync=True)
             if any(log.offline is not None for log in logs):
-                # The next start recovers it again, as what it is: a log of which nothing is certain.
+                # Not clean: the next start must recover the log again.
                 self._log.warning("close_unclean", path=directory.path, reason="a partition is offline")
                 return
             directory.mark_clean()

@@ -1,4 +1,4 @@
-"""What a broker that stops cleanly says of each of its logs, so that the next start need not open ten thousand."""
+"""Summaries that a clean stop writes of all logs, so that the next start need not open ten thousand."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ NUMBERS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSummary:
-    """A log, as it was left."""
+    """A log at a clean stop."""
 
     tp: TopicPartition
     topic_id: TopicId
@@ -46,7 +46,7 @@ class LogSummary:
         topic, partition, topic_id, *rest = line.split()
         segments: SegmentSizes | None = None
         if len(rest) > NUMBERS:
-            # A rotten digit must not pass for a missing file.
+            # A damaged digit must not look like a missing file.
             if line.rpartition(" ")[2] != checksum(line.rpartition(" ")[0]):
                 raise ValueError(f"the checksum of {topic}-{partition} is wrong")
             segments = decode_segments(rest[NUMBERS])

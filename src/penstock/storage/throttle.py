@@ -22,7 +22,7 @@ class Throttle:
         self._bytes = 0
 
     def done(self, count: int) -> None:
-        """So many bytes more are done; returns when that was not too fast."""
+        """Account for `count` more bytes, and sleep if that was too fast."""
         self._bytes += count
         ahead_s = self._bytes / self._per_second - (self._clock.monotonic() - self._start_s)
         if ahead_s > BURST_S:

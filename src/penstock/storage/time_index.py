@@ -1,7 +1,7 @@
-"""From a time to an offset in a segment: the greatest timestamp so far, whenever the offset index got an entry.
+"""The time index: from a time to an offset in a segment, with an entry beside each of the offset index.
 
 An entry is a timestamp (eight bytes) and the last offset of the batch that has it, relative to the segment's base
-(four), as Kafka's `.timeindex` files have them. Timestamps rise strictly, whatever the records do.
+(four), as Kafka's `.timeindex` files have them. Each has the greatest timestamp so far, so timestamps rise strictly.
 """
 
 import struct

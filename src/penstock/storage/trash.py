@@ -1,4 +1,4 @@
-"""Files and directories that are out of use, and stay on the disk a while for whoever has them open."""
+"""Files and directories out of use, which are removed after a delay because readers may have them open."""
 
 import heapq
 
@@ -21,7 +21,7 @@ class Trash:
         heapq.heappush(self._due, (due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """What may be removed now, handed over to whoever removes it."""
+        """Take the paths that may be removed now out of the trash; the caller removes them."""
         taken: list[str] = []
         while self._due and self._due[0][0] <= now_ms:
             taken.append(heapq.heappop(self._due)[1])

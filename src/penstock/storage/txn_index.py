@@ -40,7 +40,7 @@ _last_stable = attrgetter("last_stable")
 
 
 class TxnIndexDamaged(KafkaStorageError):
-    """Entries that cannot be; the index is to be made anew from the log (see `txn_rebuild`)."""
+    """An index has impossible entries; it has to be rebuilt from the log (see `txn_rebuild`)."""
 
 
 def path_of(directory: str, base: int) -> str:
@@ -55,7 +55,7 @@ def bases(disk: Disk, directory: str) -> list[int]:
 
 
 def append(disk: Disk, path: str, aborted: AbortedTxn) -> None:
-    """Note an aborted transaction in the index of the segment that holds its marker, whole or not at all."""
+    """Append an aborted transaction to the index of the segment that holds its marker, whole or not at all."""
     file = disk.open(path, create=True)
     size = file.size()
     if file.append(ENTRY.pack(VERSION, *aborted)) < ENTRY_BYTES:

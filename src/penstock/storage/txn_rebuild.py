@@ -1,8 +1,8 @@
 """Rebuild of the index of aborted transactions from the log after a start.
 
-The index is a function of the log, as the producers' state is: whoever replays the one knows the other. What was
-written of it before the offset that the replay began at is believed; behind it, what a crash has left may lack its last
-entries, or have some for markers that are gone.
+The index is a function of the log, and the replay that rebuilds the producers' state yields it too. Entries before the
+offset where the replay began are trusted. Behind it, a crash may have lost the last entries, or left some whose markers
+are gone.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ Aborts = dict[int, tuple[int, AbortedTxn | None]]
 
 
 def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
-    """Rebuild the files from `start` on, given every abort of the log since; how many files were not.
+    """Rebuild the files from `start` on, given every abort of the log since; returns how many were wrong.
 
     `TxnIndexDamaged` when something before `start` cannot be read: then the aborts of the whole log are needed.
     """
@@ -45,7 +45,7 @@ def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
 
 
 def _right(found: list[AbortedTxn], start: int, following: int, met: Aborts) -> list[AbortedTxn]:
-    """What an index should say that says `found`."""
+    """The correct entries of an index that has the entries `found`."""
     known = {(entry.producer_id, entry.last_offset): entry for entry in found}
     right = [entry for entry in found if entry.last_offset < min(start, following)]
     for offset, (producer_id, completed) in met.items():

@@ -19,7 +19,7 @@ from penstock.wire.records import first_record
 
 
 class LogChanged(KafkaStorageError):
-    """Files of the log were replaced, cut or renamed since a view of it was made: another view reads on."""
+    """Files of the log were replaced, cut or renamed since a view of it was made: make another view."""
 
 
 class TimedOffset(NamedTuple):
@@ -53,9 +53,9 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """Immutable; its files are opened by name, so a segment that retention dropped since is passed over.
+    """Immutable; its files are opened by name, so a segment that retention dropped since is skipped.
 
-    Anything else that happens to the files raises `LogChanged`: one of the same name would be read as what it is not.
+    Any other change of the files raises `LogChanged`: a file of the same name may be another one.
     """
 
     disk: Disk
@@ -64,7 +64,7 @@ class LogView:
     log_end: int
     segments: tuple[SegmentView, ...]
     rewrites: int = 0
-    """Of the log, when the view was made."""
+    """The log's rewrite count when the view was made."""
     rewrites_now: Callable[[], int] = int
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """Walking through the batches of a segment's file, header by header.
 
-Used off the hot paths: finding an offset, recovery, replay, compaction, scrubbing. The window is bounded, whatever the
-file claims; a batch that does not hold together ends the walk with `BadBatch`.
+Used off the hot paths: finding an offset, recovery, replay, compaction, scrubbing. The window is bounded,
+also for a damaged length; a damaged batch ends the walk with `BadBatch`.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 
 
 class BadBatch(KafkaStorageError):
-    """A batch that does not hold together.
+    """A damaged batch.
 
-    Everything before `position` does; `offset` is where it would have started.
+    Everything before `position` is sound; `offset` is where the batch would have started.
     """
 
     def __init__(self, position: int, offset: int, reason: str) -> None:
@@ -116,7 +116,7 @@ def find(file: DiskFile, position: int, end: int, offset: int, *, wait: bool) ->
             wanted = min(PROBE_BYTES, end - position)
             read = file.pread(wanted, position) if wait else file.pread_nowait(wanted, position)
             if read is None:
-                # A page may be there without the next one: a lone header is worth another try.
+                # A page may be in memory without the next one: try again with the header alone.
                 read = file.pread_nowait(HEADER_BYTES, position)
             if read is None:
                 raise WouldBlock
