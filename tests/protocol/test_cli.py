@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from penstock.testing.processes import Child, free_port, free_ports, port_responds
 from protocol.topics import fresh_name
@@ -271,6 +272,8 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert cli.out("consume", "first") == "hello\n"
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/readyz", timeout=COMMAND_SECONDS_MAX) as response:
             assert json.load(response) == {"status": "ready"}
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        client.list_topics(timeout=COMMAND_SECONDS_MAX)
         with urllib.request.urlopen(
             f"http://127.0.0.1:{metrics_port}/metrics", timeout=COMMAND_SECONDS_MAX
         ) as response:
@@ -279,6 +282,7 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
     assert 'kafka_topic_partition_current_offset{partition="0",topic="first"} 1.0' in metrics
     assert 'penstock_requests_total{api="Produce"' in metrics
+    assert 'penstock_connections_by_client{software="confluent-kafka-python",version="' in metrics
 
 
 def test_a_broker_that_is_not_there_is_not_waited_for_and_said_once() -> None:

@@ -21,6 +21,10 @@ LEVEL_ZERO_FROM = 4
 FEATURES_EPOCH = 1
 """Clients believe the features of the greatest epoch; these never change."""
 
+SOFTWARE_FROM = 3
+SOFTWARE_CHARS_MAX = 64
+"""Kept of the name and of the version of client software, which become labels of a metric."""
+
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,12 +38,16 @@ class ApiVersions:
         return (Api(key=18, versions=range(5), handle=self.handle),)
 
     def handle(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        if context.api_version >= 3 and not (
+        if context.api_version >= SOFTWARE_FROM and not (
             SOFTWARE_NAME.fullmatch(request.client_software_name)
             and SOFTWARE_NAME.fullmatch(request.client_software_version)
         ):
             return gen.Response(error_code=InvalidRequest.code)
-        context.connection.properties["software"] = f"{request.client_software_name} {request.client_software_version}"
+        if context.api_version >= SOFTWARE_FROM:
+            context.connection.software = (
+                request.client_software_name[:SOFTWARE_CHARS_MAX],
+                request.client_software_version[:SOFTWARE_CHARS_MAX],
+            )
         # Older clients take a feature that may be at level 0 for a broken one, so it is not shown to them.
         shown = FEATURES if context.api_version >= LEVEL_ZERO_FROM else {}
         return gen.Response(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Iterator
 
 import penstock
@@ -16,6 +17,9 @@ from penstock.partition.fetch import Fetches
 from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 from penstock.wire.build import compiled_modules
+
+CLIENT_SOFTWARE_SHOWN_MAX = 50
+"""Clients choose their names: the most frequent are shown, so that a scrape stays small."""
 
 
 class Readings:
@@ -75,6 +79,9 @@ class Readings:
         yield catalog.FETCH_SESSION_PARTITIONS.sample(self._fetches.sessions.partitions_cached)
         yield catalog.FETCH_SESSION_EVICTIONS.sample(self._fetches.sessions.evictions)
         yield catalog.CONNECTIONS.sample(sum(listener.connections for listener in self._listeners))
+        software = Counter(connection.software for each in self._listeners for connection in each.open_connections)
+        for labels, count in software.most_common(CLIENT_SOFTWARE_SHOWN_MAX):
+            yield catalog.CONNECTIONS_BY_CLIENT.sample(count, *labels)
         yield catalog.CONNECTIONS_ACCEPTED.sample(sum(listener.accepted for listener in self._listeners))
         yield catalog.CONNECTIONS_REFUSED.sample(sum(listener.refused for listener in self._listeners))
         traffic = [listener.traffic() for listener in self._listeners]

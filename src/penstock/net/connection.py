@@ -22,6 +22,9 @@ from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, FrameLater, Outcome, Pending, PendingFrame
 from penstock.net.turns import Turns
 
+SOFTWARE_UNKNOWN = ("unknown", "unknown")
+"""Name and version of a client that has not said what it is; Kafka has the same words."""
+
 LENGTH_BYTES = 4
 BUFFER_REST_BYTES = 4 * 1024
 """A connection's buffer while it is quiet: ten thousand idle clients cost 40 MB."""
@@ -92,8 +95,8 @@ class Connection:
         "_charged", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_kept",
         "_last_active_s", "_limits", "_loop", "_memory", "_muted", "_on_bug", "_out", "_out_bytes", "_queued",
         "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_starved_for", "_turns", "_unmute_timer", "_view",
-        "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "properties",
-        "requests",
+        "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "requests",
+        "software",
     )  # fmt: skip
 
     def __init__(
@@ -116,7 +119,8 @@ class Connection:
         self._fd = sock.fileno()
         self.peer = peer
         self.listener = listener
-        self.properties: dict[str, Any] = {}
+        self.software: tuple[str, str] = SOFTWARE_UNKNOWN
+        """Name and version of the client library, from its ApiVersions request (KIP-511)."""
         self._serve = serve
         self._limits = limits
         self._memory = memory

@@ -49,6 +49,12 @@ THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowin
 
 # Connections
 CONNECTIONS = gauge("penstock_connections", "Connections open now.")
+CONNECTIONS_BY_CLIENT = gauge(
+    "penstock_connections_by_client",
+    "Connections open now, by the client software that named itself in ApiVersions; the 50 most frequent.",
+    "software",
+    "version",
+)
 CONNECTIONS_ACCEPTED = counter("penstock_connections_accepted_total", "Connections accepted.")
 CONNECTIONS_REFUSED = counter("penstock_connections_refused_total", "Connections refused by a limit on their number.")
 NETWORK_BYTES_IN = counter("penstock_network_bytes_in_total", "Bytes read from clients.")
