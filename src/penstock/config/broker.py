@@ -1,4 +1,4 @@
-"""Everything a broker can be told, as one object."""
+"""All settings of a broker, as one object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,22 +35,28 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     """The settings in force on one broker.
 
     `given` holds the texts it was started with, `given_cluster` and `given_broker` those set while running, for all
-    brokers and for this one: a later one of the three wins. They are kept so that a description can say where each
-    value came from.
+    brokers and for this one: a later one of the three wins. They are kept so that DescribeConfigs can name the source
+    of each value.
     """
 
-    broker_id: int = key("broker.id", 1, Kind.INT, minimum=0, doc="This broker's number in its cluster; also node.id.")
+    broker_id: int = key("broker.id", 1, Kind.INT, minimum=0, doc="This broker's id in its cluster; also node.id.")
     broker_rack: str | None = key(
-        "broker.rack", None, Kind.STRING, doc="Where this broker stands: replicas are spread over racks."
+        "broker.rack", None, Kind.STRING, doc="Rack of this broker: replicas are spread over racks."
     )
     cluster_id: str | None = key(
-        "cluster.id", None, Kind.STRING, doc="The cluster to make or to join; made up on the first start where unset."
+        "cluster.id",
+        None,
+        Kind.STRING,
+        doc="The cluster to create or to join; generated at the first start where unset.",
     )
     num_partitions: int = key(
-        "num.partitions", 1, Kind.INT, minimum=1, doc="Partitions of a topic that does not say how many it wants."
+        "num.partitions", 1, Kind.INT, minimum=1, doc="Partitions of a topic that is created without a number of them."
     )
     auto_create_topics_enable: bool = key(
-        "auto.create.topics.enable", True, Kind.BOOLEAN, doc="Whether asking for a topic makes it."
+        "auto.create.topics.enable",
+        True,
+        Kind.BOOLEAN,
+        doc="Whether a Metadata request for an unknown topic creates it.",
     )
     delete_topic_enable: bool = key("delete.topic.enable", True, Kind.BOOLEAN, doc="Whether topics can be deleted.")
     background_threads: int = key(
@@ -85,7 +91,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     given_broker: Mapping[str, str] = field(default_factory=no_settings)
     warnings: tuple[str, ...] = ()
     started: "BrokerConfig | None" = None
-    """The config of the start, where this one has settings of a running cluster over it."""
+    """The config of the start, if this one has dynamic settings over it."""
     topic_defaults: TopicConfig = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +106,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         given_broker: Mapping[str, str] = NO_SETTINGS,
         warnings: tuple[str, ...] = (),
     ) -> "BrokerConfig":
-        """The config those texts make. A name with no key raises: the loader has already refused or set aside such."""
+        """Build a config from texts. `KeyError` for a name that is no key: the loader has refused or dropped those."""
         started = cls(given=dict(given), warnings=warnings, **read_settings(given))
         if not given_cluster and not given_broker:
             started.check()
@@ -108,7 +114,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         return started.with_dynamic(cluster=given_cluster, broker=given_broker)
 
     def with_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
-        """The config of the start with these settings of a running cluster laid over it, and no others."""
+        """The config of the start with these dynamic settings over it, which replace all earlier ones."""
         started = self.started or self
         changed = replace(
             started,
@@ -121,7 +127,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         return changed
 
     def check(self) -> None:
-        """Refuse settings that are each allowed and together are not."""
+        """Raise `InvalidConfig` for settings that contradict each other."""
         low, high = self.log_cleaner_min_compaction_lag_ms, self.log_cleaner_max_compaction_lag_ms
         if low > high:
             raise InvalidConfig(
@@ -150,21 +156,21 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen; a KRaft controller's listener in a borrowed server.properties is left out."""
+        """Endpoints to listen on, without the controller's listener of a server.properties made for KRaft."""
         without = {name.upper() for name in self.controller_listener_names}
         found = tuple(read_endpoint("listeners", text) for text in self.listeners)
         return tuple(endpoint for endpoint in found if endpoint.name not in without)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where clients are told to go; empty means: where the broker listens."""
+        """Endpoints that clients get in Metadata; empty stands for those that the broker listens on."""
         without = {name.upper() for name in self.controller_listener_names}
         found = tuple(read_endpoint("advertised.listeners", text) for text in self.advertised_listeners or ())
         return tuple(endpoint for endpoint in found if endpoint.name not in without)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of the pages for monitoring; None for none."""
+        """Host and port of the metrics and health pages; None when they are off."""
         return read_address("metrics.listener", self.metrics_listener) if self.metrics_listener else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a setting is worth and where the value came from, as DescribeConfigs tells it."""
+"""Values of settings and where they come from, as DescribeConfigs reports them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -97,7 +97,7 @@ def in_topic_unit(declared: Key, origin: Origin) -> str | None:
 
 
 def describe_broker(broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
-    """A broker's settings in force, each with every place that has a say in it."""
+    """A broker's settings in force, each with all sources that give it a value."""
     wanted = BROKER_KEYS if names is None else {name: BROKER_KEYS[name] for name in names if name in BROKER_KEYS}
     entries = [broker_entry(declared, broker) for declared in wanted.values() if shown(declared, broker.given)]
     for alias, name in ALIASES.items():
@@ -107,7 +107,7 @@ def describe_broker(broker: BrokerConfig, names: list[str] | None = None) -> lis
 
 
 def alias_entry(alias: str, same: Entry) -> Entry:
-    """A key under its other name; only what was given to it counts there, as it has no default of its own."""
+    """A key under its alias, which has no default of its own: only given values are listed there."""
     given = tuple(replace(o, name=alias) for o in same.origins if o.source is not Source.DEFAULT_CONFIG)
     return replace(same, name=alias, origins=given)
 
@@ -122,9 +122,9 @@ def broker_entry(declared: Key, broker: BrokerConfig) -> Entry:
 
 
 def chain_origins(names: tuple[str, ...], broker: BrokerConfig) -> list[Origin]:
-    """Who gives a value to the first of these keys that has one, the strongest first.
+    """The sources that give these synonyms a value, the strongest first.
 
-    A default counts only for the first: that the others have one too tells nobody anything.
+    Only the first key's default is listed, as in Kafka.
     """
     origins = [
         origin
@@ -137,7 +137,7 @@ def chain_origins(names: tuple[str, ...], broker: BrokerConfig) -> list[Origin]:
 
 @cache
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """Keys that fill in for one another: the named one first, then those Kafka falls back to."""
+    """Synonyms of a broker's key: itself first, then those that Kafka falls back to."""
     for declared in TOPIC_KEYS.values():
         chain = tuple(synonym.name for synonym in declared.synonyms)
         if len(chain) > 1 and name in chain:
@@ -146,7 +146,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def broker_origins(declared: Key, broker: BrokerConfig) -> Iterator[Origin]:
-    """Who gives a broker's key a value, the strongest first; nobody where it has neither a setting nor a default."""
+    """The sources that give a broker's key a value, the strongest first; none without a setting or a default."""
     name = declared.name
     for settings, source in (
         (broker.given_broker, Source.DYNAMIC_BROKER_CONFIG),
@@ -160,7 +160,7 @@ def broker_origins(declared: Key, broker: BrokerConfig) -> Iterator[Origin]:
 
 
 def describe_dynamic_defaults(broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
-    """What was set for all brokers while they ran, and nothing else."""
+    """The dynamic settings of all brokers."""
     entries: list[Entry] = []
     for name, text in broker.given_cluster.items():
         declared = BROKER_KEYS[ALIASES.get(name, name)]
@@ -174,7 +174,7 @@ def describe_dynamic_defaults(broker: BrokerConfig, names: list[str] | None = No
 
 
 def canonical(declared: Key, text: str) -> str | None:
-    """A given text in the form the value itself would print; a set keeps the writer's order."""
+    """A given text in the form in which its value prints; a list keeps its order."""
     if declared.kind is Kind.LIST:
         return ",".join(dict.fromkeys(item.strip() for item in text.split(",")))
     return text_of(declared.read(text))

@@ -1,4 +1,4 @@
-"""Apache Kafka's keys that are no setting here: what becomes of a server.properties that has them."""
+"""Apache Kafka's broker keys that are no settings here, for a server.properties that has them."""
 
 UNUSED = frozenset(
     [
@@ -125,7 +125,7 @@ UNUSED = frozenset(
         "unstable.feature.versions.enable",
     ]
 )
-"""Keys with nothing behind them here: threads, KRaft, tiers and JMX that do not exist. Accepted, with a warning."""
+"""Keys without a meaning here: of thread pools, KRaft, tiered storage, JMX. Accepted with a warning."""
 
 GUARDS = frozenset(
     [
@@ -143,10 +143,10 @@ GUARD_PREFIXES = ("ssl.", "sasl.", "listener.name.")
 
 
 def unused(name: str) -> bool:
-    """Whether leaving this key without effect harms nobody."""
+    """Whether a key of Kafka's can be ignored, with a warning."""
     return name in UNUSED
 
 
 def guards(name: str) -> bool:
-    """Whether this key protects something: running without it would be worse than not running."""
+    """Whether this key protects something, so that the broker must not start without its effect."""
     return name in GUARDS or (name.startswith(GUARD_PREFIXES) and name not in UNUSED)

@@ -1,4 +1,4 @@
-"""How groups of consumers are coordinated, and their offsets kept."""
+"""The broker's settings of groups and committed offsets."""
 
 from dataclasses import dataclass
 
@@ -14,27 +14,42 @@ class GroupKeys:
     __slots__ = ()
 
     group_initial_rebalance_delay_ms: int = key(
-        "group.initial.rebalance.delay.ms", 3000, Kind.INT, doc="Wait of a new group for more members."
+        "group.initial.rebalance.delay.ms",
+        3000,
+        Kind.INT,
+        doc="How long a new group waits for more members before its first rebalance.",
     )
     group_max_session_timeout_ms: int = key(
-        "group.max.session.timeout.ms", 1_800_000, Kind.INT, doc="The longest session a classic member may ask for."
+        "group.max.session.timeout.ms",
+        1_800_000,
+        Kind.INT,
+        doc="The longest session timeout that a classic member may have.",
     )
     group_min_session_timeout_ms: int = key(
-        "group.min.session.timeout.ms", 6000, Kind.INT, doc="The shortest session a classic member may ask for."
+        "group.min.session.timeout.ms",
+        6000,
+        Kind.INT,
+        doc="The shortest session timeout that a classic member may have.",
     )
-    group_max_size: int = key("group.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a classic group.")
+    group_max_size: int = key(
+        "group.max.size", INT_MAX, Kind.INT, minimum=1, doc="The most members of a classic group."
+    )
     group_coordinator_rebalance_protocols: tuple[str, ...] = key(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         Kind.LIST,
         choices=("consumer", "classic", "share", "streams"),
-        doc="Group protocols that are spoken.",
+        doc="Group protocols that clients may use.",
     )
     group_consumer_assignors: tuple[str, ...] = key(
         "group.consumer.assignors", ("uniform", "range"), Kind.LIST, doc="Assignors, the default one first."
     )
     group_consumer_session_timeout_ms: int = key(
-        "group.consumer.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+        "group.consumer.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        doc="A member without a heartbeat for this long leaves the group.",
     )
     group_consumer_min_session_timeout_ms: int = key(
         "group.consumer.min.session.timeout.ms",
@@ -51,7 +66,7 @@ class GroupKeys:
         doc="Upper bound of a group's own timeout.",
     )
     group_consumer_heartbeat_interval_ms: int = key(
-        "group.consumer.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+        "group.consumer.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="Interval between a member's heartbeats."
     )
     group_consumer_min_heartbeat_interval_ms: int = key(
         "group.consumer.min.heartbeat.interval.ms",
@@ -68,13 +83,13 @@ class GroupKeys:
         doc="Upper bound of a group's own interval.",
     )
     group_consumer_max_size: int = key(
-        "group.consumer.max.size", INT_MAX, Kind.INT, minimum=1, doc="Members of a consumer group."
+        "group.consumer.max.size", INT_MAX, Kind.INT, minimum=1, doc="The most members of a consumer group."
     )
     group_consumer_migration_policy: str = key(
         "group.consumer.migration.policy",
         "bidirectional",
         Kind.STRING,
-        doc="Which way a group may change its protocol.",
+        doc="In which directions a group may change between the classic and the consumer protocol.",
     )
     group_consumer_assignment_interval_ms: int = key(
         "group.consumer.assignment.interval.ms",
@@ -113,7 +128,7 @@ class GroupKeys:
         Kind.INT,
         minimum=1000,
         maximum=3_600_000,
-        doc="How long a reader owns a record.",
+        doc="How long a consumer's lock on a record lasts.",
     )
     group_share_min_record_lock_duration_ms: int = key(
         "group.share.min.record.lock.duration.ms",
@@ -121,7 +136,7 @@ class GroupKeys:
         Kind.INT,
         minimum=1000,
         maximum=30_000,
-        doc="Lower bound of a group's own.",
+        doc="Lower bound of a group's own setting.",
     )
     group_share_max_record_lock_duration_ms: int = key(
         "group.share.max.record.lock.duration.ms",
@@ -129,7 +144,7 @@ class GroupKeys:
         Kind.INT,
         minimum=30_000,
         maximum=3_600_000,
-        doc="Upper bound of a group's own.",
+        doc="Upper bound of a group's own setting.",
     )
     group_share_partition_max_record_locks: int = key(
         "group.share.partition.max.record.locks",
@@ -140,7 +155,11 @@ class GroupKeys:
         doc="Records locked per partition.",
     )
     group_share_session_timeout_ms: int = key(
-        "group.share.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+        "group.share.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        doc="A member without a heartbeat for this long leaves the group.",
     )
     group_share_min_session_timeout_ms: int = key(
         "group.share.min.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="Lower bound of a group's own timeout."
@@ -149,7 +168,7 @@ class GroupKeys:
         "group.share.max.session.timeout.ms", 60_000, Kind.INT, minimum=1, doc="Upper bound of a group's own timeout."
     )
     group_share_heartbeat_interval_ms: int = key(
-        "group.share.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+        "group.share.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="Interval between a member's heartbeats."
     )
     group_share_min_heartbeat_interval_ms: int = key(
         "group.share.min.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="Lower bound of a group's own interval."
@@ -162,16 +181,26 @@ class GroupKeys:
         doc="Upper bound of a group's own interval.",
     )
     group_share_max_size: int = key(
-        "group.share.max.size", 200, Kind.INT, minimum=1, maximum=1000, doc="Members of a share group."
+        "group.share.max.size", 200, Kind.INT, minimum=1, maximum=1000, doc="The most members of a share group."
     )
     group_share_max_share_sessions: int = key(
         "group.share.max.share.sessions", 2000, Kind.INT, minimum=1, doc="Share sessions kept at once."
     )
     group_share_min_delivery_count_limit: int = key(
-        "group.share.min.delivery.count.limit", 2, Kind.INT, minimum=2, maximum=5, doc="Lower bound of a group's own."
+        "group.share.min.delivery.count.limit",
+        2,
+        Kind.INT,
+        minimum=2,
+        maximum=5,
+        doc="Lower bound of a group's own setting.",
     )
     group_share_max_delivery_count_limit: int = key(
-        "group.share.max.delivery.count.limit", 10, Kind.INT, minimum=5, maximum=25, doc="Upper bound of a group's own."
+        "group.share.max.delivery.count.limit",
+        10,
+        Kind.INT,
+        minimum=5,
+        maximum=25,
+        doc="Upper bound of a group's own setting.",
     )
     group_share_min_partition_max_record_locks: int = key(
         "group.share.min.partition.max.record.locks",
@@ -179,7 +208,7 @@ class GroupKeys:
         Kind.INT,
         minimum=100,
         maximum=2000,
-        doc="Lower bound of a group's own.",
+        doc="Lower bound of a group's own setting.",
     )
     group_share_max_partition_max_record_locks: int = key(
         "group.share.max.partition.max.record.locks",
@@ -187,7 +216,7 @@ class GroupKeys:
         Kind.INT,
         minimum=2000,
         maximum=10_000,
-        doc="Upper bound of a group's own.",
+        doc="Upper bound of a group's own setting.",
     )
     group_share_assignment_interval_ms: int = key(
         "group.share.assignment.interval.ms",
@@ -240,7 +269,11 @@ class GroupKeys:
     )
 
     group_streams_session_timeout_ms: int = key(
-        "group.streams.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="A silent member is out after this long."
+        "group.streams.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        minimum=1,
+        doc="A member without a heartbeat for this long leaves the group.",
     )
     group_streams_min_session_timeout_ms: int = key(
         "group.streams.min.session.timeout.ms", 45_000, Kind.INT, minimum=1, doc="Lower bound of a group's own timeout."
@@ -249,7 +282,7 @@ class GroupKeys:
         "group.streams.max.session.timeout.ms", 60_000, Kind.INT, minimum=1, doc="Upper bound of a group's own timeout."
     )
     group_streams_heartbeat_interval_ms: int = key(
-        "group.streams.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="How often members are told to beat."
+        "group.streams.heartbeat.interval.ms", 5000, Kind.INT, minimum=1, doc="Interval between a member's heartbeats."
     )
     group_streams_min_heartbeat_interval_ms: int = key(
         "group.streams.min.heartbeat.interval.ms",
@@ -276,7 +309,7 @@ class GroupKeys:
         3000,
         Kind.INT,
         minimum=0,
-        doc="Wait of a new group for more members.",
+        doc="How long a new group waits for more members before its first rebalance.",
     )
     group_streams_assignment_interval_ms: int = key(
         "group.streams.assignment.interval.ms",
@@ -298,14 +331,14 @@ class GroupKeys:
     )
 
     offset_metadata_max_bytes: int = key(
-        "offset.metadata.max.bytes", 4096, Kind.INT, doc="Length of the note a commit may carry."
+        "offset.metadata.max.bytes", 4096, Kind.INT, doc="The longest metadata of a committed offset."
     )
     offsets_commit_timeout_ms: int = key(
         "offsets.commit.timeout.ms",
         5000,
         Kind.INT,
         minimum=1,
-        doc="How long a request of a group waits for what it changes to be in the log.",
+        doc="How long a request to a group coordinator waits for its records to be committed.",
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes", 7 * 24 * 60, Kind.INT, minimum=1, doc="How long an empty group's offsets are kept."
@@ -315,7 +348,7 @@ class GroupKeys:
         600_000,
         Kind.LONG,
         minimum=1,
-        doc="How often stale offsets are looked for.",
+        doc="How often expired offsets are removed.",
     )
     offsets_topic_num_partitions: int = key(
         "offsets.topic.num.partitions", 50, Kind.INT, minimum=1, doc="Partitions of __consumer_offsets."

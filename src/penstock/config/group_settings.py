@@ -1,4 +1,4 @@
-"""The settings a group can have of its own, and the broker's bounds on them."""
+"""The settings that a group can override, and the broker's bounds on them."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def of(name: str) -> tuple[Synonym, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class GroupConfig:
-    """What one group can have otherwise than the broker has it."""
+    """Settings that a group can override."""
 
     consumer_assignment_interval_ms: int = key(
         "consumer.assignment.interval.ms",
@@ -35,7 +35,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("consumer.heartbeat.interval.ms"),
-        doc="How often members are told to beat.",
+        doc="Interval between a member's heartbeats.",
     )
     consumer_session_timeout_ms: int = key(
         "consumer.session.timeout.ms",
@@ -43,7 +43,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("consumer.session.timeout.ms"),
-        doc="A silent member is out after this long.",
+        doc="A member without a heartbeat for this long leaves the group.",
     )
     share_assignment_interval_ms: int = key(
         "share.assignment.interval.ms",
@@ -73,7 +73,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("share.heartbeat.interval.ms"),
-        doc="How often members are told to beat.",
+        doc="Interval between a member's heartbeats.",
     )
     share_isolation_level: str = key(
         "share.isolation.level",
@@ -96,10 +96,10 @@ class GroupConfig:
         Kind.INT,
         minimum=1000,
         synonyms=of("share.record.lock.duration.ms"),
-        doc="How long a reader owns a record.",
+        doc="How long a consumer's lock on a record lasts.",
     )
     share_renew_acknowledge_enable: bool = key(
-        "share.renew.acknowledge.enable", True, Kind.BOOLEAN, doc="Whether a reader may prolong its lock."
+        "share.renew.acknowledge.enable", True, Kind.BOOLEAN, doc="Whether a consumer may renew its lock."
     )
     share_session_timeout_ms: int = key(
         "share.session.timeout.ms",
@@ -107,7 +107,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("share.session.timeout.ms"),
-        doc="A silent member is out after this long.",
+        doc="A member without a heartbeat for this long leaves the group.",
     )
     streams_assignment_interval_ms: int = key(
         "streams.assignment.interval.ms",
@@ -123,7 +123,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("streams.heartbeat.interval.ms"),
-        doc="How often members are told to beat.",
+        doc="Interval between a member's heartbeats.",
     )
     streams_initial_rebalance_delay_ms: int = key(
         "streams.initial.rebalance.delay.ms",
@@ -131,7 +131,7 @@ class GroupConfig:
         Kind.INT,
         minimum=0,
         synonyms=of("streams.initial.rebalance.delay.ms"),
-        doc="Wait of a new group for more members.",
+        doc="How long a new group waits for more members before its first rebalance.",
     )
     streams_num_standby_replicas: int = key(
         "streams.num.standby.replicas",
@@ -147,7 +147,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("streams.session.timeout.ms"),
-        doc="A silent member is out after this long.",
+        doc="A member without a heartbeat for this long leaves the group.",
     )
 
 
@@ -173,7 +173,7 @@ BOUNDS: tuple[tuple[str, str | None, str | None], ...] = (
 
 
 def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Refuse settings that name no key, break a rule, or go beyond what the broker allows groups."""
+    """Raise `InvalidConfig` for an unknown key, an invalid value, or one beyond the broker's bounds."""
     for name in settings:
         if name not in GROUP_KEYS:
             raise InvalidConfig(f"Unknown group config name: {name}")
@@ -196,7 +196,7 @@ def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> No
 
 
 def check_beats(kind: str, values: Mapping[str, object], broker: BrokerConfig) -> None:
-    """A member that beats as told must not be taken for silent."""
+    """Raise unless the session timeout is longer than the heartbeat interval."""
     names = (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
     session, heartbeat = (values.get(name, getattr(broker, attribute_of(f"group.{name}"))) for name in names)
     assert isinstance(session, int)

@@ -1,7 +1,7 @@
-"""What a setting is: one declaration gives its name, type, default, rule and words.
+"""A setting: one declaration gives its name, type, default, bounds and documentation.
 
-The type of a value, the text of it, the checks and the messages are the same wherever a value comes from: a file, the
-environment, a command line or a client's request.
+A value is parsed, checked and printed in one way, whether it comes from a file, the environment, the command line or a
+request.
 """
 
 import re
@@ -43,7 +43,7 @@ WHOLE_BOUNDS = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
 
 
 class Mode(Enum):
-    """Who may change a broker's setting while it runs."""
+    """Whether a broker's setting can change while it runs, and for one broker or for all."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -51,7 +51,7 @@ class Mode(Enum):
 
 
 class Synonym(NamedTuple):
-    """A broker's key that gives a topic's key its default, in another unit perhaps."""
+    """A broker's key that gives a topic's key its default, possibly in another unit."""
 
     name: str
     factor: int = 1
@@ -93,7 +93,7 @@ class Key:
         return "PENSTOCK_" + self.attribute.upper()
 
     def read(self, text: str) -> Value:
-        """The value a text stands for, or `InvalidConfig` naming the key, the value and the rule it breaks."""
+        """Parse a text; `InvalidConfig` names the key, the value and what is wrong with it."""
         match self.kind:
             case Kind.BOOLEAN:
                 return self._boolean(text.strip())
@@ -163,7 +163,7 @@ class Key:
 
 
 def text_of(value: Value) -> str | None:
-    """The text that reads back as the value; None where there is none."""
+    """The text that parses to the value; None for no value."""
     match value:
         case None:
             return None
@@ -257,6 +257,6 @@ def key_of_field(each: "Field[Any]") -> Key | None:
 
 
 def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
-    """The end of a sentence that refuses a name: what the writer may have meant."""
+    """The end of an error message about an unknown name: the nearest known one."""
     close = get_close_matches(name, list(known), n=1, cutoff=NAME_SIMILARITY_MIN)
     return f"; did you mean {close[0]}?" if close else ""

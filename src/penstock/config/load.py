@@ -1,6 +1,6 @@
-"""From files, environment and flags to a `BrokerConfig`: a flag wins over the environment, that over the file.
+"""Loads a `BrokerConfig` from a file, the environment and flags: flags win over the environment, that over the file.
 
-A key nobody knows is refused with the nearest name that exists; every error names the place, the key, the value and
+An unknown key is refused, and the nearest known one suggested; every error names the source, the key, the value and
 what is allowed.
 """
 
@@ -21,11 +21,11 @@ FOUR_DIGITS = re.compile("[0-9A-Fa-f]{4}")
 
 
 class ConfigFault(Exception):
-    """A configuration that cannot be used; the message is for whoever wrote it."""
+    """A configuration is invalid; the message is for its author."""
 
 
 def load(*, file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> BrokerConfig:
-    """The config those sources make. `warnings` on it lists what was accepted without effect."""
+    """Load the config; its `warnings` list keys that were accepted without effect."""
     given: dict[str, str] = {}
     warnings: list[str] = []
     sources: list[tuple[str, Mapping[str, str]]] = []
@@ -46,7 +46,7 @@ def load(*, file: Path | None, env: Mapping[str, str], flags: Mapping[str, str])
 
 
 def accept(name: str, place: str, warnings: list[str]) -> bool:
-    """Whether a name is a setting; one of Kafka's without effect here is noted, any other is refused."""
+    """Whether a name is a setting; a key of Kafka's without effect here is added to `warnings`, any other raises."""
     if name in BROKER_KEYS:
         return True
     if unused(name):
@@ -72,7 +72,7 @@ def check_value(name: str, text: str, place: str) -> None:
 def read_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     """Settings named PENSTOCK_LOG_RETENTION_MS and the like.
 
-    Other programs may own variables with that prefix, so one that is no setting is only noted.
+    Other programs may have variables with that prefix, so an unknown one is only a warning.
     """
     names = {declared.environment: name for name, declared in BROKER_KEYS.items()}
     names |= {ENVIRONMENT_PREFIX + alias.upper().replace(".", "_"): name for alias, name in ALIASES.items()}
@@ -86,7 +86,7 @@ def read_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, s
 
 
 def read_file(file: Path) -> dict[str, str]:
-    """The settings in a TOML file, or in one of Java's properties when its name ends so."""
+    """The settings in a TOML file, or in Java's format if the name ends in `.properties`."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
@@ -112,7 +112,7 @@ def read_toml(file: Path, text: str) -> dict[str, str]:
 
 
 def flatten(file: Path, prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Dotted names out of nested tables: `[log.retention] ms = 1`, `log.retention.ms = 1`, `"log.retention.ms" = 1`."""
+    """Dotted names from nested tables: `[log.retention] ms = 1`, `log.retention.ms = 1`, `"log.retention.ms" = 1`."""
     for name, value in tree.items():
         path = f"{prefix}{name}"
         match value:

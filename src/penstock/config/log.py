@@ -24,7 +24,7 @@ REPLICA_PAIR = re.compile(r"\d+:\d+")
 
 
 def check_throttled_replicas(name: str, items: tuple[str, ...]) -> None:
-    """Replicas are named in pairs, or all of them by a star."""
+    """Check a list of throttled replicas: partition:broker pairs, or `*` for all."""
     if items == ("*",) or all(REPLICA_PAIR.fullmatch(item) for item in items):
         return
     raise InvalidConfig(
@@ -43,7 +43,7 @@ def of_hours(name: str) -> tuple[Synonym, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """How one topic's partitions are kept. Every value is the topic's own or, failing that, the broker's."""
+    """The settings of one topic: each value is the topic's own, else the broker's default."""
 
     cleanup_policy: frozenset[str] = key(
         "cleanup.policy",
@@ -52,7 +52,7 @@ class TopicConfig:
         choices=CLEANUP_POLICIES,
         as_set=True,
         synonyms=of("log.cleanup.policy"),
-        doc="What ends the life of old records: age and size (delete), a newer record of the same key (compact), both.",
+        doc="How old records are removed: by age and size (delete), by newer records of their key (compact), or both.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level",
@@ -96,7 +96,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=0,
         synonyms=of("log.cleaner.delete.retention.ms"),
-        doc="How long compaction keeps a tombstone, so that a reader who started earlier still meets it.",
+        doc="How long compaction keeps a tombstone, so that consumers that read from the start still see it.",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
@@ -165,7 +165,7 @@ class TopicConfig:
         (),
         Kind.LIST,
         check=check_throttled_replicas,
-        doc="Replicas that are served throttled, as partition:broker pairs or '*'.",
+        doc="Replicas whose fetches the leader throttles, as partition:broker pairs or '*'.",
     )
     local_retention_bytes: int = key(
         "local.retention.bytes",
@@ -189,7 +189,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=1,
         synonyms=of("log.cleaner.max.compaction.lag.ms"),
-        doc="The longest a record may stay uncompacted, however clean the log is.",
+        doc="The longest a record may stay uncompacted, also in a log with few dirty records.",
     )
     max_message_bytes: int = key(
         "max.message.bytes",
@@ -221,7 +221,7 @@ class TopicConfig:
         Kind.STRING,
         choices=TIMESTAMP_TYPES,
         synonyms=of("log.message.timestamp.type"),
-        doc="Whose clock dates a record: the producer's or the broker's.",
+        doc="Whether timestamps are those of the producer (CreateTime) or of the append (LogAppendTime).",
     )
     min_cleanable_dirty_ratio: float = key(
         "min.cleanable.dirty.ratio",
@@ -230,7 +230,7 @@ class TopicConfig:
         minimum=0,
         maximum=1,
         synonyms=of("log.cleaner.min.cleanable.ratio"),
-        doc="The uncompacted share of a log at which compaction is worth its cost.",
+        doc="The share of uncompacted bytes at which a log is compacted.",
     )
     min_compaction_lag_ms: int = key(
         "min.compaction.lag.ms",
@@ -238,7 +238,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=0,
         synonyms=of("log.cleaner.min.compaction.lag.ms"),
-        doc="How long every record is spared from compaction.",
+        doc="How long a record is not compacted.",
     )
     min_insync_replicas: int = key(
         "min.insync.replicas",
@@ -246,7 +246,7 @@ class TopicConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("min.insync.replicas"),
-        doc="Replicas that must hold a record before acks=all is answered.",
+        doc="In-sync replicas that acks=all needs.",
     )
     preallocate: bool = key(
         "preallocate",
@@ -278,7 +278,7 @@ class TopicConfig:
         -1,
         Kind.LONG,
         synonyms=of("log.retention.bytes"),
-        doc="Size a partition may grow to before its oldest segments go; negative is without end.",
+        doc="Size above which a partition's oldest segments are deleted; negative is no limit.",
     )
     retention_ms: int = key(
         "retention.ms",
@@ -290,7 +290,7 @@ class TopicConfig:
             Synonym("log.retention.minutes", MINUTE_MS),
             Synonym("log.retention.hours", HOUR_MS),
         ),
-        doc="How long a record is kept; -1 is for ever.",
+        doc="How long a record is kept; -1 is no limit.",
     )
     segment_bytes: int = key(
         "segment.bytes",
@@ -329,7 +329,7 @@ class TopicConfig:
         False,
         Kind.BOOLEAN,
         synonyms=of("unclean.leader.election.enable"),
-        doc="Whether a replica that lacks records may lead when no other can, losing them.",
+        doc="Whether a replica that is not in sync may become leader when no other can, which loses records.",
     )
 
     @classmethod
@@ -344,7 +344,7 @@ class TopicConfig:
 
     @property
     def segment_bytes_effective(self) -> int:
-        """The size a segment rolls at: a test's own when it set one."""
+        """Size at which a segment rolls; tests may set it below the minimum of segment.bytes."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
 
@@ -361,7 +361,7 @@ def read_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Refuse overrides that name no key, break a rule, or contradict each other: `InvalidConfig` says which."""
+    """Raise `InvalidConfig` for an unknown key, an invalid value, or overrides that contradict each other."""
     for name in overrides:
         if name not in TOPIC_KEYS:
             raise InvalidConfig(f"Unknown topic config name: {name}")
@@ -379,7 +379,7 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
 
 
 def topic_defaults(broker: "BrokerConfig") -> TopicConfig:
-    """What a topic without overrides gets: the first synonym the broker has a value for, in the topic's unit."""
+    """The settings of a topic without overrides: each from the first synonym that the broker has a value for."""
     values: dict[str, Any] = {}
     for each in fields(TopicConfig):
         for name, factor in TOPIC_KEYS_BY_ATTRIBUTE[each.name].synonyms:

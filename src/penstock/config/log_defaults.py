@@ -1,4 +1,4 @@
-"""The broker's own log settings: where the data is, what tends it, and the defaults of every topic."""
+"""The broker's log settings: directories, flushing, retention, compaction, and the defaults of topics."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ LIVE = Mode.CLUSTER_WIDE
 
 
 def default_of(topic_name: str, name: str, *, unset: bool = False) -> Any:
-    """The broker's key that stands behind a topic's: same kind, same rule. `unset` leaves it to the next synonym."""
+    """Declare the broker's key that gives a topic's key its default. `unset` leaves that to the next synonym."""
     topic_key = TOPIC_KEYS[topic_name]
     default: Value = None if unset else topic_key.default
     return key(
@@ -45,7 +45,7 @@ class LogDefaults:
         Kind.INT,
         minimum=1,
         mode=LIVE,
-        doc="Threads that rescan a directory after an unclean stop.",
+        doc="Threads that recover the logs of a directory after an unclean stop.",
     )
 
     log_cleanup_policy: frozenset[str] = default_of("cleanup.policy", "log.cleanup.policy")
@@ -77,14 +77,14 @@ class LogDefaults:
         "log.flush.scheduler.interval.ms",
         LONG_MAX,
         Kind.LONG,
-        doc="The default of log.flush.interval.ms. Logs are looked at for a flush that is due whatever it says.",
+        doc="The default of log.flush.interval.ms; how often logs are checked does not depend on it.",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
         Kind.INT,
         minimum=0,
-        doc="How often recovery points are written down.",
+        doc="How often recovery points are checkpointed.",
     )
     log_index_interval_bytes: int = default_of("index.interval.bytes", "log.index.interval.bytes")
     log_index_size_max_bytes: int = default_of("segment.index.bytes", "log.index.size.max.bytes")
@@ -104,19 +104,19 @@ class LogDefaults:
         300_000,
         Kind.LONG,
         minimum=1,
-        doc="How often logs are looked at for segments whose time is over.",
+        doc="How often logs are checked for segments that retention deletes.",
     )
     log_retention_hours: int = key(
         "log.retention.hours",
         RETENTION_HOURS_DEFAULT,
         Kind.INT,
-        doc="How long records are kept, where neither log.retention.ms nor log.retention.minutes says so.",
+        doc="How long records are kept, if neither log.retention.ms nor log.retention.minutes is set.",
     )
     log_retention_minutes: int | None = key(
         "log.retention.minutes",
         None,
         Kind.INT,
-        doc="How long records are kept, where log.retention.ms does not say so.",
+        doc="How long records are kept, if log.retention.ms is not set.",
     )
     log_retention_ms: int | None = default_of("retention.ms", "log.retention.ms", unset=True)
     log_roll_hours: int = key(
@@ -124,7 +124,7 @@ class LogDefaults:
         7 * 24,
         Kind.INT,
         minimum=1,
-        doc="Age at which a new segment is begun, where log.roll.ms does not say so.",
+        doc="Age at which a new segment is begun, if log.roll.ms is not set.",
     )
     log_roll_ms: int | None = default_of("segment.ms", "log.roll.ms", unset=True)
     log_roll_jitter_hours: int = key(
@@ -132,7 +132,7 @@ class LogDefaults:
         0,
         Kind.INT,
         minimum=0,
-        doc="Jitter of log.roll.hours, where log.roll.jitter.ms does not say so.",
+        doc="Jitter of log.roll.hours, if log.roll.jitter.ms is not set.",
     )
     log_roll_jitter_ms: int | None = default_of("segment.jitter.ms", "log.roll.jitter.ms", unset=True)
     log_segment_bytes: int = default_of("segment.bytes", "log.segment.bytes")
@@ -191,7 +191,7 @@ class LogDefaults:
         7 * 24 * 3_600_000,
         Kind.LONG,
         minimum=1,
-        doc="How often every sealed segment is read again to find rot.",
+        doc="How often every finished segment is verified to find damage.",
     )
     log_scrub_max_bytes_per_second: int = key(
         "log.scrub.max.bytes.per.second",

@@ -1,4 +1,4 @@
-"""Where a broker listens, and how much it takes from whom."""
+"""The broker's settings of listeners, connections and quotas."""
 
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
@@ -16,7 +16,7 @@ REQUEST_MEMORY_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A place to listen at, or one to tell clients of."""
+    """An endpoint to listen on, or to advertise to clients."""
 
     name: str
     host: str
@@ -28,7 +28,7 @@ class Endpoint:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an IP address. A name is none, however it begins: ask a resolver first."""
+    """Whether an IP address is a loopback address. A host name is not one: resolve it first."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -100,13 +100,13 @@ class NetworkKeys:
         None,
         Kind.LIST,
         check=check_endpoints,
-        doc="Where clients are told to connect, when that differs from listeners.",
+        doc="Endpoints that clients connect to, if they differ from listeners.",
     )
     listener_security_protocol_map: str = key(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         Kind.STRING,
-        doc="Which protection each listener has.",
+        doc="The security protocol of each listener.",
     )
     inter_broker_listener_name: str | None = key(
         "inter.broker.listener.name", None, Kind.STRING, doc="The listener that brokers use among themselves."
@@ -116,7 +116,7 @@ class NetworkKeys:
         "PLAINTEXT",
         Kind.STRING,
         choices=("PLAINTEXT",),
-        doc="Protection of the listener that brokers use among themselves.",
+        doc="Security protocol of the listener that brokers use among themselves.",
     )
     controller_listener_names: tuple[str, ...] = key(
         "controller.listener.names",
@@ -188,7 +188,7 @@ class NetworkKeys:
         "",
         Kind.STRING,
         mode=Mode.CLUSTER_WIDE,
-        doc="Addresses with a bound of their own, as address:count,...",
+        doc="Limits of single addresses, as address:count,...",
     )
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate",
@@ -212,7 +212,7 @@ class NetworkKeys:
         "request.timeout.ms",
         30_000,
         Kind.INT,
-        doc="How long a request of a transaction waits for what it changes to be in the log.",
+        doc="How long a request to a transaction coordinator waits for its records to be committed.",
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",
@@ -227,7 +227,9 @@ class NetworkKeys:
     max_incremental_fetch_session_cache_slots: int = key(
         "max.incremental.fetch.session.cache.slots", 1000, Kind.INT, minimum=0, doc="Fetch sessions kept at once."
     )
-    quota_window_num: int = key("quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a client quota looks at.")
+    quota_window_num: int = key(
+        "quota.window.num", 11, Kind.INT, minimum=1, doc="Samples that a client quota averages over."
+    )
     quota_window_size_seconds: int = key(
         "quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of a client quota."
     )

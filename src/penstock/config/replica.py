@@ -1,4 +1,4 @@
-"""How replicas follow their leaders."""
+"""The broker's settings of replication."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class ReplicaKeys:
     __slots__ = ()
 
     default_replication_factor: int = key(
-        "default.replication.factor", 1, Kind.INT, doc="Replicas of a topic that does not say how many it wants."
+        "default.replication.factor", 1, Kind.INT, doc="Replicas of a topic that is created without a number of them."
     )
     num_replica_fetchers: int = key(
         "num.replica.fetchers", 1, Kind.INT, minimum=1, mode=Mode.CLUSTER_WIDE, doc="Connections to each leader."
@@ -21,16 +21,24 @@ class ReplicaKeys:
         "replica.fetch.backoff.ms", 1000, Kind.INT, minimum=0, doc="Pause after a fetch from a leader failed."
     )
     replica_fetch_max_bytes: int = key(
-        "replica.fetch.max.bytes", 1024 * 1024, Kind.INT, minimum=0, doc="Bytes asked for per partition."
+        "replica.fetch.max.bytes",
+        1024 * 1024,
+        Kind.INT,
+        minimum=0,
+        doc="Most bytes of a partition in a follower's fetch.",
     )
     replica_fetch_min_bytes: int = key(
-        "replica.fetch.min.bytes", 1, Kind.INT, doc="Bytes a leader waits for before it answers a follower."
+        "replica.fetch.min.bytes", 1, Kind.INT, doc="Bytes that a leader waits for before it responds to a follower."
     )
     replica_fetch_response_max_bytes: int = key(
-        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, Kind.INT, minimum=0, doc="Bytes in one response."
+        "replica.fetch.response.max.bytes",
+        10 * 1024 * 1024,
+        Kind.INT,
+        minimum=0,
+        doc="Most bytes in the response to a follower's fetch.",
     )
     replica_fetch_wait_max_ms: int = key(
-        "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest a leader keeps a follower waiting."
+        "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest that a leader waits for those bytes."
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", 30_000, Kind.LONG, doc="A follower not caught up for this long leaves the ISR."
@@ -42,7 +50,11 @@ class ReplicaKeys:
         "replica.socket.timeout.ms", 30_000, Kind.INT, doc="How long a follower waits for its leader's response."
     )
     replication_quota_window_num: int = key(
-        "replication.quota.window.num", 11, Kind.INT, minimum=1, doc="Samples a replication throttle looks at."
+        "replication.quota.window.num",
+        11,
+        Kind.INT,
+        minimum=1,
+        doc="Samples that a replication throttle averages over.",
     )
     replication_quota_window_size_seconds: int = key(
         "replication.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that throttle."
@@ -75,7 +87,11 @@ class ReplicaKeys:
         "auto.leader.rebalance.enable", True, Kind.BOOLEAN, doc="Whether leadership returns to the preferred replica."
     )
     leader_imbalance_check_interval_seconds: int = key(
-        "leader.imbalance.check.interval.seconds", 300, Kind.LONG, minimum=1, doc="How often that is looked at."
+        "leader.imbalance.check.interval.seconds",
+        300,
+        Kind.LONG,
+        minimum=1,
+        doc="How often leaders are checked for that.",
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable",
@@ -84,8 +100,11 @@ class ReplicaKeys:
         doc="Whether a stopping broker hands its partitions over first.",
     )
     broker_session_timeout_ms: int = key(
-        "broker.session.timeout.ms", 9000, Kind.INT, doc="A broker unheard of for this long has lost its partitions."
+        "broker.session.timeout.ms",
+        9000,
+        Kind.INT,
+        doc="A broker without a heartbeat for this long loses its leaderships.",
     )
     broker_heartbeat_interval_ms: int = key(
-        "broker.heartbeat.interval.ms", 2000, Kind.INT, doc="How often a broker says that it lives."
+        "broker.heartbeat.interval.ms", 2000, Kind.INT, doc="Interval between a broker's heartbeats."
     )

@@ -1,4 +1,4 @@
-"""How producers are told apart, and transactions coordinated."""
+"""The broker's settings of producer state and transactions."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class TransactionKeys:
         Kind.INT,
         minimum=1,
         mode=Mode.CLUSTER_WIDE,
-        doc="An idempotent producer silent for this long is forgotten.",
+        doc="The state of an idempotent producer expires after this long without a batch.",
     )
     producer_id_expiration_check_interval_ms: int = key(
         "producer.id.expiration.check.interval.ms",
@@ -25,48 +25,48 @@ class TransactionKeys:
         Kind.INT,
         minimum=1,
         internal=True,
-        doc="How often silent producers are looked for.",
+        doc="How often expired producers are removed.",
     )
     transactional_id_expiration_ms: int = key(
         "transactional.id.expiration.ms",
         604_800_000,
         Kind.INT,
         minimum=1,
-        doc="A transactional id unused for this long is forgotten.",
+        doc="A transactional id expires after this long without use.",
     )
     transaction_max_timeout_ms: int = key(
         "transaction.max.timeout.ms",
         900_000,
         Kind.INT,
         minimum=1,
-        doc="The longest transaction a producer may ask for.",
+        doc="The longest transaction timeout that a producer may have.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         Kind.INT,
         minimum=1,
-        doc="How often late transactions are looked for.",
+        doc="How often transactions are checked for their timeout.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
         Kind.INT,
         minimum=1,
-        doc="How often expired transactional ids are looked for.",
+        doc="How often expired transactional ids are removed.",
     )
     transaction_partition_verification_enable: bool = key(
         "transaction.partition.verification.enable",
         True,
         Kind.BOOLEAN,
         mode=Mode.CLUSTER_WIDE,
-        doc="Whether a partition must belong to the transaction before it takes a record of it.",
+        doc="Whether a partition is verified to be part of a transaction before it takes its records (KIP-890).",
     )
     transaction_two_phase_commit_enable: bool = key(
         "transaction.two.phase.commit.enable",
         False,
         Kind.BOOLEAN,
-        doc="Whether a producer may keep a transaction prepared.",
+        doc="Whether producers may use two-phase commit (KIP-939).",
     )
     transaction_state_log_min_isr: int = key(
         "transaction.state.log.min.isr", 2, Kind.INT, minimum=1, doc="min.insync.replicas of __transaction_state."
