@@ -163,7 +163,7 @@ def choose_partitions(
 
 
 class RecordsOfPartition:
-    """Records of one partition in the making: the body of its next batch."""
+    """The body of a partition's next batch, while it is being built."""
 
     __slots__ = ("base_time", "count", "data", "size", "time_max")
 

@@ -20,7 +20,7 @@ ZSTD = 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 OUTPUT_BYTES_MAX = 1 << 30
-"""No batch, whatever its limit, decompresses to more than this."""
+"""The upper bound of every limit on a decompressed batch."""
 
 CHUNK_BYTES = 1 << 16
 """Bytes decompressed at a time, and compressed ones shown to a library at a time."""
@@ -81,7 +81,7 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
 def pieces(codec: int, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
     """What ``data`` holds, a little at a time; Malformed where it is not that or passes ``limit_bytes``.
 
-    The memory that this takes is ``stream_bytes``, whatever comes out altogether.
+    It takes ``stream_bytes`` of memory, independent of the decompressed size.
     """
     limit_bytes = min(limit_bytes, OUTPUT_BYTES_MAX)
     if codec == NONE:
@@ -116,7 +116,7 @@ def _too_large(limit_bytes: int) -> Malformed:
     return Malformed(f"decompressed records pass {limit_bytes} bytes")
 
 
-# The libraries' types are partial or missing; a module that is imported by name is untyped and says so.
+# The libraries' types are partial or missing; a module that is imported by name is untyped.
 
 
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:

@@ -23,7 +23,7 @@ _FLEXIBLE_FROM = {key: _NEVER if entry.flexible_from is None else entry.flexible
 
 
 class RequestHeader:
-    """Who asks what; ``body_offset`` is where the request itself begins."""
+    """The header of a request; ``body_offset`` is where its body begins."""
 
     __slots__ = ("api_key", "api_version", "body_offset", "client_id", "correlation_id")
 
@@ -49,7 +49,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def decode_request_header(data: Buffer) -> RequestHeader:
-    """The header of any request, also of an API or a version that nobody knows.
+    """Decode the header of any request, also of an unknown API or version.
 
     The client id keeps the old string encoding in every version, so that a broker can read the header of a version
     that came after it.
@@ -98,7 +98,7 @@ def response_is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def encode_response_header(correlation_id: int, flexible: bool) -> bytes:
-    """The header a broker answers with; see :func:`response_is_flexible`."""
+    """Encode the header of a response; see :func:`response_is_flexible`."""
     return _CORRELATION.pack(correlation_id) + b"\0" if flexible else _CORRELATION.pack(correlation_id)
 
 

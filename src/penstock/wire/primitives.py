@@ -1,11 +1,11 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False
-"""The protocol's types, read and written one after another.
+"""Readers and writers of the protocol's primitive types.
 
-A length is compared with the bytes that remain before anything is made of it, so that no input can ask for more
-memory than it brings along. Whatever is wrong with the input ends in one error, :class:`Malformed`.
+A length is compared with the bytes that remain before anything is allocated for it, so that no input takes more memory
+than its own size allows. Every fault of the input raises the same error, :class:`Malformed`.
 
-``Reader`` and ``Writer`` speak the old encoding, their ``Flexible`` children the one with compact lengths and tagged
-fields. A generated codec says *what* comes next; which of the two it is given says how that looks on the wire.
+``Reader`` and ``Writer`` have the old encoding, their ``Flexible`` subclasses the one with compact lengths and tagged
+fields. A generated codec names the fields in their order; the reader or writer that it is given decides the encoding.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NONE_LENGTH = -1
 ZERO_UUID = bytes(16)
 
 ITEMS_AT_ONCE_MAX = 256
-"""Structs of one array that a slicing writer writes where it meets them; a longer array is written in slices."""
+"""Structs of an array that a slicing writer writes at once; it writes a longer array in slices."""
 
 BYTES_AT_ONCE_MAX = 64 * 1024
-"""From this size on a slicing writer leaves every further array for a later slice."""
+"""Size of a message from which on a slicing writer defers every further array to a later slice."""
 
 _BIT_32 = 1 << 32
 _BITS_32 = _BIT_32 - 1
@@ -56,7 +56,7 @@ def _layout(count: int, code: str) -> Struct:
 
 
 class Malformed(Exception):
-    """The bytes are not what they claim to be; the only error that reading raises."""
+    """The input is invalid; the only error that decoding raises."""
 
 
 class Message:
@@ -95,7 +95,7 @@ class Reader:
         self.items_left = ITEMS_MAX
 
     def take(self, size: int) -> int:
-        """Step over ``size`` bytes that are known to be there; their start."""
+        """Skip ``size`` bytes, which must exist; returns where they start."""
         pos = self.pos
         if size < 0 or size > self.end - pos:
             raise Malformed(f"{size} bytes are announced at {pos}, {self.end - pos} remain")
@@ -191,7 +191,7 @@ class Reader:
         return value
 
     def view_nullable(self) -> memoryview | None:
-        """The bytes where they lie, not copied."""
+        """A view of the bytes, without a copy."""
         size = self.bytes_length()
         if size < 0:
             if size == NONE_LENGTH:
@@ -260,14 +260,14 @@ class Reader:
         return [self.string() for _ in range(self.items(1, False))]
 
     def tagged(self) -> Iterator[tuple[int, int]]:
-        """Each tagged field's number and end; who does not know the number sets ``pos`` to the end."""
+        """Each tagged field's number and end; for an unknown number the caller sets ``pos`` to the end."""
         return iter(())
 
     def skip_tags(self) -> None:
-        """Step over the tagged fields of a struct that has none it knows."""
+        """Skip the tagged fields of a struct, all of which are unknown."""
 
     def finish(self) -> None:
-        """A message that was read may not have passed the end; what follows it is not looked at."""
+        """Raise if the message goes beyond the end; bytes behind it are ignored."""
         if self.pos > self.end:
             raise Malformed(f"the message passes the end by {self.pos - self.end} bytes")
 
@@ -457,13 +457,13 @@ class FlexibleWriter(Writer):
 
 
 Hole = tuple[int, Callable[[Any, Any, int], None], Any, int]
-"""An array left for later: where its elements belong, how one is written, the elements, the version."""
+"""A deferred array: the position of its elements, how one is written, the elements, the version."""
 
 
 class SlicingWriter(Writer):
-    """Writes the old encoding, and leaves long arrays for later so that no message is written in one long step.
+    """Writes the old encoding and defers long arrays, so that no message is written in one long step.
 
-    An array that is no list makes its elements while they are asked for: it is always left for later.
+    An array that is not a list makes its elements while it is iterated, and is always deferred.
     """
 
     __slots__ = ("holes",)
@@ -508,7 +508,7 @@ class SlicingFlexibleWriter(FlexibleWriter):
 def decode(read: Callable[[Reader, int], M], data: Buffer, offset: int, version: int, flexible: bool) -> M:
     """The message that begins at ``offset``.
 
-    What follows it is not looked at: librdkafka sends some requests with bytes to spare, and Kafka reads past them.
+    Bytes behind it are ignored, as in Kafka: librdkafka sends some requests with spare bytes.
     """
     reader = FlexibleReader(data, offset) if flexible else Reader(data, offset)
     try:
@@ -530,7 +530,7 @@ def encode(write: Callable[[Writer, M, int], None], message: M, version: int, fl
 
 
 def absent(message: object, field: str, version: int) -> None:
-    """Refuse to lose a value that this version cannot carry."""
+    """Raise for a value that this version has no field for."""
     raise ValueError(f"{type(message).__module__} version {version} has no {field}: {getattr(message, field)!r}")
 
 

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Produce by hand, versions 3 to 13: every message a broker stores comes through here.
+"""A handwritten codec of Produce, versions 3 to 13, since every record that a broker stores comes through it.
 
 Records are handed out as views of the request's own buffer, writable where that is, so that a broker can put the
 offsets in place; nothing is copied. Byte for byte the same as the generated ``api.produce``.
@@ -34,7 +34,7 @@ TopicRecords = tuple[str | None, bytes | None, list[PartitionRecords]]
 
 
 class ProduceRequest:
-    """What a producer wants written."""
+    """A Produce request."""
 
     __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
 
@@ -46,7 +46,7 @@ class ProduceRequest:
 
 
 class ProducedPartition:
-    """What came of one partition's records."""
+    """The result of one partition."""
 
     __slots__ = (
         "base_offset",
@@ -87,7 +87,7 @@ NodeEndpoint = tuple[int, str, int, str | None]
 
 
 def decode_produce(data: Buffer, offset: int, version: int) -> ProduceRequest:
-    """The request that begins at ``offset``; bytes to spare behind it are not looked at."""
+    """The request that begins at ``offset``; bytes behind it are ignored."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
@@ -201,7 +201,7 @@ def _write_errors(out: Writer, result: ProducedPartition) -> None:
 
 
 def _write_trouble(out: FlexibleWriter, result: ProducedPartition, version: int) -> None:
-    """The tail of a result with errors, or with another leader to turn to."""
+    """The last fields of a result that has errors or names another leader."""
     _write_errors(out, result)
     leader = result.current_leader
     if leader is None or version < 10 or leader == (-1, -1):

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False
-"""Records gathered into columns that stand on end: all values in one buffer, all keys in another.
+"""Records gathered into columns: all values end to end in one buffer, all keys in another.
 
 That is how columnar formats want them, so what is filled here is handed on without another copy. The caller gives the
 buffers and so decides how much is held at once; filling stops at the first record that has no room.
@@ -68,7 +68,7 @@ class Headers:
         self.ends[0] = 0
 
     def left(self) -> int:
-        """The size of the largest record whose headers have room, whatever they are."""
+        """The size of the largest record whose headers have room in every case."""
         names = self.names.room - self.names.size
         values = self.values.room - self.values.size
         return min(names, values, self.room - self.count)

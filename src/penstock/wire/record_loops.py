@@ -132,7 +132,7 @@ class Walk:
         self.delta_max = 0
 
     def one(self) -> None:
-        """The next record, whatever it looks like."""
+        """Check the next record, of any form."""
         cursor = self.cursor
         record_end = cursor.record_end()
         cursor.pos += 1
@@ -327,7 +327,7 @@ class TimeSearch:
         self.offset_delta = 0
 
     def feed(self, data: Buffer, is_last: bool) -> int:
-        """Search the next bytes; how many of them are done with. The others are to be shown again, with more."""
+        """Search the next bytes; returns how many are done. The caller passes the others again, with more."""
         cursor = Cursor(data, 0, len(data))
         while True:
             step = cursor.end - cursor.pos
@@ -374,7 +374,7 @@ def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | 
 
 
 class Output:
-    """Records in the making."""
+    """The body of a batch that is being built."""
 
     __slots__ = ("body", "scratch")
 

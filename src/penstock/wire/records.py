@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
 
 class CheckedRecords(NamedTuple):
-    """What a walk over a batch found out."""
+    """The result of checking a batch's records."""
 
     keyed: bool
     """Every record has a key."""
@@ -78,7 +78,7 @@ class CheckedRecords(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """What compaction wants to know of a record."""
+    """What compaction needs of a record."""
 
     offset: int
     key: bytes | None
@@ -113,7 +113,7 @@ def crc_of(buffer: Buffer, pos: int, size: int) -> int:
 
 
 def crc_ok(buffer: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the batch is what its producer sent."""
+    """Whether the batch's checksum is right."""
     return crc_of(buffer, pos, header.size) == header.crc
 
 
@@ -417,7 +417,7 @@ def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_m
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """What remains of a batch without records, so that its producer's last sequence is not forgotten."""
+    """A batch without its records, which preserves the producer's last sequence number."""
     return _sealed(
         header._replace(
             record_count=0,

@@ -1,4 +1,4 @@
-"""Long messages written in slices, so that whoever writes them can do something else in between.
+"""Long messages, written in slices so that the event loop can run other work between them.
 
 A slicing writer leaves holes where long arrays belong. `SlicedMessage.steps` fills them element by element and stops
 after each; joined, the parts are byte for byte what the plain writer writes.
@@ -47,7 +47,7 @@ def each(items: Countable[From], make: Callable[[From], To], *, at_once_max: int
 
 
 def is_long(items: Sequence[object]) -> bool:
-    """Whether an array is written in slices for its own sake."""
+    """Whether an array is long enough to be written in slices."""
     return not isinstance(items, list) or len(items) > ITEMS_AT_ONCE_MAX
 
 
@@ -64,7 +64,7 @@ class SlicedMessage:
         self.size = 0
 
     def steps(self) -> Iterator[None]:
-        """Write the message; between two steps is a good moment to stop for a while."""
+        """Write the message; the caller may pause between two steps."""
         return self._fill(self._writer)
 
     def _fill(self, writer: SlicingWriter | SlicingFlexibleWriter) -> Iterator[None]:
