@@ -8,7 +8,7 @@ from penstock.observe.counters import RequestCounters
 from penstock.wire.primitives import Message
 from penstock.wire.slices import is_long
 
-PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
+FETCH, OFFSET_COMMIT = 1, 8
 
 
 def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None:

@@ -4,7 +4,7 @@ Used on the loop thread only. Work that may wait for the disk is handed out as a
 `begin_repair`), done off the loop, and its result applied here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Sized
 from struct import Struct
 from typing import NoReturn, Protocol
 
@@ -31,7 +31,7 @@ from penstock.storage.slices import FileSlice
 from penstock.storage.summary import LogSummary
 from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.txn_index_writer import TxnIndexWriter
-from penstock.storage.view import LogView, SegmentView, TimedOffset
+from penstock.storage.view import LogView, SegmentView
 
 STAMP = Struct(">qii")
 """Base offset, length and leader epoch: the 16 bytes that a broker writes into a batch."""
@@ -463,18 +463,6 @@ class Log:
             rewrites=directory.rewrites,
             rewrites_now=lambda: directory.rewrites,
         )
-
-    def batches(self, from_offset: int) -> Iterator[BatchHeader]:
-        """Headers of the batches from the one that holds `from_offset`, for replay; reads the disk."""
-        return self.view().batches(from_offset)
-
-    def offset_for_time(self, timestamp: int) -> TimedOffset | None:
-        """The first record at or after a time; reads the disk. Off the loop: `view().offset_for_time`."""
-        return self.view().offset_for_time(timestamp)
-
-    def max_timestamp(self) -> TimedOffset | None:
-        """The record with the greatest timestamp, the first of several; reads the disk."""
-        return self.view().max_timestamp()
 
     # Shortening
 

@@ -13,7 +13,6 @@ from penstock.wire.api.table import TABLE
 from penstock.wire.primitives import Buffer, FlexibleReader, Malformed
 
 API_VERSIONS = 18
-LENGTH = Struct(">i")
 _HEAD = Struct(">hhih")
 _HEAD_BYTES = 10
 _CORRELATION = Struct(">i")

@@ -223,6 +223,6 @@ def test_a_log_serves_what_another_leader_took(attributes: int) -> None:
 
     assert [record.value for record in everything(replica)] == [b"a", b"b"]
     assert stored_attributes(replica) == [attributes]
-    found = replica.log.offset_for_time(NOW_MS)
+    found = replica.log.view().offset_for_time(NOW_MS)
     assert found is not None
     assert found.offset == 0

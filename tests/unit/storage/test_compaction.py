@@ -91,7 +91,7 @@ def test_a_tombstone_stays_for_its_retention_and_then_goes():
 
     pass_over(log, 5000)
     assert [(r.offset, r.value, r.timestamp_ms) for r in read_all(log)] == [(1, None, 20)]
-    header = next(log.batches(0))
+    header = next(log.view().batches(0))
     assert header.attributes & DELETE_HORIZON_FLAG
     assert header.base_timestamp == 6000
 
@@ -180,7 +180,7 @@ def test_a_batch_keeps_its_codec_and_offsets_when_records_of_it_go():
 
     pass_over(log)
 
-    header = next(log.batches(0))
+    header = next(log.view().batches(0))
     assert (header.codec, header.base_offset, header.last_offset, header.record_count) == (4, 0, 2, 2)
     assert [r.offset for r in read_all(log)] == [0, 2, 3]
 
@@ -194,7 +194,7 @@ def test_the_last_batch_of_a_producer_stays_without_records():
 
     pass_over(log)
 
-    first, second = log.batches(0)
+    first, second = log.view().batches(0)
     assert (first.producer_id, first.record_count, first.base_sequence) == (7, 0, 0)
     assert second.base_offset == 1
     assert [r.value for r in read_all(log)] == [b"other"]
@@ -213,7 +213,7 @@ def test_an_empty_batch_goes_once_its_producer_is_forgotten():
 
     pass_over(log)
 
-    assert [h.base_offset for h in log.batches(0)] == [1, 2]
+    assert [h.base_offset for h in log.view().batches(0)] == [1, 2]
 
 
 def txn_batch(producer_id: int, key: bytes, value: bytes) -> bytearray:
@@ -238,7 +238,7 @@ def test_an_aborted_record_does_not_stand_for_its_key():
     pass_over(log)
 
     assert [r.value for r in read_all(log)[:1]] == [b"committed"]
-    assert [(h.base_offset, h.is_control) for h in log.batches(0)] == [(0, False), (2, True)]
+    assert [(h.base_offset, h.is_control) for h in log.view().batches(0)] == [(0, False), (2, True)]
     assert txn_index.read(log.directory.disk, path) == [AbortedTxn(1, 1, end, 1)]
 
 
@@ -270,7 +270,7 @@ def test_a_marker_nothing_needs_goes_after_the_retention_of_tombstones():
         keyed(log, b"filler%d" % now_ms, b"x")
         log.roll()
         pass_over(log, now_ms)
-        return sum(header.is_control for header in log.batches(0))
+        return sum(header.is_control for header in log.view().batches(0))
 
     # The first pass still meets the record; the second finds the marker alone, and starts its time.
     assert control_batches(100) == 1
@@ -471,7 +471,7 @@ def test_a_reader_off_the_loop_learns_that_a_pass_has_changed_the_files(seen: in
     with pytest.raises(LogChanged):
         offsets.extend(batch.header.base_offset for batch in walk)
     assert offsets == list(range(len(offsets)))
-    assert [batch.base_offset for batch in log.batches(0)] == [57, 58, 59]
+    assert [batch.base_offset for batch in log.view().batches(0)] == [57, 58, 59]
 
 
 def test_a_compacted_segment_is_indexed_like_an_appended_one():
@@ -482,11 +482,11 @@ def test_a_compacted_segment_is_indexed_like_an_appended_one():
 
     pass_over(log)
 
-    assert [h.base_offset for h in log.batches(350)] == list(range(350, 400))
+    assert [h.base_offset for h in log.view().batches(350)] == list(range(350, 400))
     for offset in (300, 333, 399):
         found = log.slice(offset, 1 << 20, end=log.log_end, at_least_one=True)
         assert found is not None
         assert parse_batch_header(found.read()).base_offset == offset
-    found = log.offset_for_time(377)
+    found = log.view().offset_for_time(377)
     assert found is not None
     assert (found.timestamp, found.offset) == (377, 377)

@@ -126,7 +126,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(timestamp=st.integers(-1, 2100))
     def find_time(self, timestamp: int) -> None:
-        found = self.log.offset_for_time(timestamp)
+        found = self.log.view().offset_for_time(timestamp)
 
         records = [record for batch in self.batches for record in batch if record.offset >= self.log_start]
         expected = next(((r.timestamp_ms, r.offset) for r in records if r.timestamp_ms >= timestamp), None)
@@ -135,7 +135,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def find_newest(self) -> None:
         if self.log_start == 0:
-            found = self.log.max_timestamp()
+            found = self.log.view().max_timestamp()
             records = [record for batch in self.batches for record in batch]
             best = max(records, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
             assert (found and (found.timestamp, found.offset)) == (best and (best.timestamp_ms, best.offset))
@@ -153,7 +153,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (self.log.log_start, self.log.log_end) == (self.log_start, self.log_end)
         expected = [record for batch in self.batches for record in batch if record.offset >= self.log_start]
         assert read_all(self.log, 600) == expected
-        assert [h.base_offset for h in self.log.batches(self.log_start)] == [
+        assert [h.base_offset for h in self.log.view().batches(self.log_start)] == [
             batch[0].offset for batch in self.batches if batch[-1].offset >= self.log_start
         ]
         assert len(self.directory.files) <= self.directory.files.files_max

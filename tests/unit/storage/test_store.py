@@ -142,8 +142,8 @@ def test_a_partition_nobody_wrote_to_leaves_nothing_on_the_disk():
     log = store.create(A, ID, Settings())
 
     assert not disk.exists("/data/a-0")
-    assert (log.log_end, read_all(log), list(log.batches(0))) == (0, [], [])
-    assert log.offset_for_time(0) is None
+    assert (log.log_end, read_all(log), list(log.view().batches(0))) == (0, [], [])
+    assert log.view().offset_for_time(0) is None
     log.flush()
     store.delete(A)
     store.create(A, ID, Settings())
