@@ -108,20 +108,20 @@ class Offsets:
             if isolation_level not in (0, READ_COMMITTED):
                 raise UnknownServerError
             replica = self._replicas.get(topic, index)
-            state = replica.state
-            state.check_leader()
-            state.check_epoch(item.current_leader_epoch)
+            leader, offsets = replica.leading(), replica.offsets
+            leader.check_epoch(item.current_leader_epoch)
             response = ListOffsetsPartitionResponse(partition_index=index)
-            readable = state.last_stable if isolation_level == READ_COMMITTED else state.high_watermark
+            readable = offsets.last_stable if isolation_level == READ_COMMITTED else offsets.high_watermark
             if timestamp == LATEST:
-                if not state.latest_is_known():
+                if not leader.latest_is_known():
                     raise OffsetNotAvailable
                 response.offset = readable
-                response.leader_epoch = state.leader_epoch
+                response.leader_epoch = leader.leader_epoch
             elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-                response.offset = state.log_start
-                known = replica.log.epochs.epoch_at(state.log_start)
-                response.leader_epoch = known if known >= 0 or state.log_start < state.log_end else state.leader_epoch
+                response.offset = offsets.log_start
+                known = replica.log.epochs.epoch_at(offsets.log_start)
+                holds_any = offsets.log_start < offsets.log_end
+                response.leader_epoch = known if known >= 0 or holds_any else leader.leader_epoch
             elif timestamp == MAX_TIMESTAMP:
                 searches.append((response, replica, readable, lambda view: view.max_timestamp(budget)))
             elif timestamp >= 0:
@@ -165,14 +165,14 @@ class Offsets:
         response = by_epoch.EpochEndOffset(partition=item.partition)
         try:
             replica = self._replicas.get(topic, item.partition)
-            replica.state.check_leader()
-            replica.state.check_epoch(item.current_leader_epoch)
-            if item.leader_epoch == replica.state.leader_epoch:
+            leader = replica.leading()
+            leader.check_epoch(item.current_leader_epoch)
+            if item.leader_epoch == leader.leader_epoch:
                 # Known also while nothing has been written in it.
-                response.leader_epoch, response.end_offset = item.leader_epoch, replica.state.log_end
+                response.leader_epoch, response.end_offset = item.leader_epoch, replica.offsets.log_end
             else:
                 response.leader_epoch, response.end_offset = replica.log.epochs.end_of(
-                    item.leader_epoch, replica.state.log_end
+                    item.leader_epoch, replica.offsets.log_end
                 )
         except BrokerError as error:
             response.error_code, _ = wire_error(error)

@@ -28,7 +28,7 @@ from penstock.observe.log import Levels, Logger
 from penstock.partition.fetch import Fetches
 from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replicas import Replicas
-from penstock.partition.watcher_notification import WatcherNotifier
+from penstock.partition.watchers import WatcherNotifier
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit

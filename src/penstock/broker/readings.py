@@ -58,7 +58,7 @@ class Readings:
                 tp = TopicPartition(topic.name, state.index)
                 log = self._logs.get(tp)
                 replica = self._replicas.used(tp)
-                used = None if replica is None else replica.state
+                used = None if replica is None else replica.offsets
                 start = used.log_start if used is not None else log.log_start if log is not None else 0
                 end = used.high_watermark if used is not None else log.log_end if log is not None else 0
                 size = log.size_bytes if log is not None else 0

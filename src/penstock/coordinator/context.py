@@ -124,7 +124,7 @@ class CoordinatorContext(ABC, Generic[S]):
         self._phase = Phase.LOADING
         self._next_ticket = 0
         self._waiting: dict[Ticket, Sink] = {}
-        self._end = replica.state.log_end
+        self._end = replica.offsets.log_end
         """Where the last batch written here ends: responses wait until everything below is committed."""
         self._refusing = False
         """The last batch was not taken, which has been said."""
@@ -132,7 +132,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
     @property
     def serving(self) -> bool:
-        return self._phase is Phase.SERVING and self._replica.state.leads
+        return self._phase is Phase.SERVING and self._replica.is_leader
 
     @property
     def ended(self) -> bool:
@@ -141,7 +141,7 @@ class CoordinatorContext(ABC, Generic[S]):
     @property
     def lost(self) -> bool:
         """Whether the log is out of reach until the broker starts again."""
-        return self._replica.gone is not None
+        return self._replica.is_offline
 
     @property
     def waiting(self) -> int:
@@ -193,7 +193,7 @@ class CoordinatorContext(ABC, Generic[S]):
         """Raise why this shard cannot be asked."""
         if self._phase is Phase.LOADING:
             raise CoordinatorLoadInProgress()
-        if self._phase is Phase.ENDED or not self._replica.state.leads:
+        if self._phase is Phase.ENDED or not self._replica.is_leader:
             raise NotCoordinator()
 
     # Life

@@ -163,7 +163,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
     def can_keep(self, partition: int) -> bool:
         """Whether the log of a partition that this broker leads is within reach: its directory may have failed."""
         try:
-            return self._replicas.get(self._topic, partition).gone is None
+            return not self._replicas.get(self._topic, partition).is_offline
         except BrokerError:
             return False
 

@@ -51,7 +51,7 @@ class GroupLag:
         """Start and end of a partition; None where it is not here."""
         replica = self._replicas.used(tp)
         if replica is not None:
-            return replica.state.log_start, replica.state.high_watermark
+            return replica.offsets.log_start, replica.offsets.high_watermark
         topic = self._replicas.topic(tp.topic)
         log = self._logs.get(tp)
         if topic is None or log is None or tp.partition >= len(topic.partitions):

@@ -70,7 +70,7 @@ class Compacting:
                 continue
             try:
                 replica = self._replicas.get(*log.tp)
-                if replica.gone is None:
+                if not replica.is_offline:
                     await self._compact(replica)
             except LogChanged:
                 # Deleted, cut or moved meanwhile: the next round sees what it is now.
@@ -118,7 +118,7 @@ class Compacting:
         work = plan(
             log,
             self._clock.now_ms(),
-            stable=replica.state.last_stable,
+            stable=replica.offsets.last_stable,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
             throttle=StoppableThrottle(config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping),
         )
@@ -131,7 +131,7 @@ class Compacting:
                     return
             work.finish(log)
         except OSError as error:
-            if replica.gone is not None:
+            if replica.is_offline:
                 return
             self._counters.compaction_errors += 1
             raise log.directory.failed(error, f"compacting {replica.tp}") from error
@@ -153,7 +153,7 @@ class Compacting:
     async def _swap_group(self, replica: Replica, work: Compaction, group: tuple[SegmentView, ...]) -> bool:
         """Write a group anew and put it in place; False when the partition is gone meanwhile."""
         cleaned = await self._off_loop(lambda: work.clean(group))
-        if replica.gone is not None or replica.log.cleaning is not work:
+        if replica.is_offline or replica.log.cleaning is not work:
             return False
         work.swap(replica.log, cleaned, self._store.trash)
         replica.forget_aborted()

@@ -107,7 +107,7 @@ class Moving:
             bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second
             throttle = StoppableThrottle(max(bytes_per_second, 1), self._clock, self._stopping)
             await loop.run_in_executor(self._threads, move.copy, throttle)
-            if replica.gone is not None or not still_wanted():
+            if replica.is_offline or not still_wanted():
                 return
             if try_switch(move):
                 break

@@ -156,11 +156,11 @@ class Maintenance:
                     self._log.exception("retention_failed", partition=str(log.tp))
 
     def _retain_one(self, replica: Replica, now_ms: int) -> None:
-        if replica.gone is not None:
+        if replica.is_offline:
             return
         log = replica.log
-        dropped = retain(log, now_ms, committed=replica.state.high_watermark, trash=self._store.trash)
-        if log.log_start > replica.state.log_start:
+        dropped = retain(log, now_ms, committed=replica.offsets.high_watermark, trash=self._store.trash)
+        if log.log_start > replica.offsets.log_start:
             replica.start_moved()
         self._counters.segments_deleted += dropped
         if dropped:
@@ -186,7 +186,7 @@ class Maintenance:
         dirty_since: dict[Replica, int] = {}
         for replica in list(self._replicas.live()):
             log = replica.log
-            if replica.gone is not None or not log.is_dirty:
+            if replica.is_offline or not log.is_dirty:
                 continue
             since_ms = dirty_since[replica] = self._dirty_since.get(replica, now_ms)
             flush_ms = replica.config.flush_ms
@@ -199,7 +199,7 @@ class Maintenance:
     async def checkpoint(self) -> None:
         """Write down how far every log has got, for the next start."""
         for replica in self._replicas.live():
-            if replica.gone is None:
+            if not replica.is_offline:
                 replica.note_committed()
         job = self._store.begin_checkpoint()
         try:
@@ -221,8 +221,8 @@ class Maintenance:
         interval_ms = self._config().log_flush_offset_checkpoint_interval_ms
         now_ms = self._clock.now_ms()
         for replica in list(self._replicas.live()):
-            if replica.gone is None and replica.state.log_end != replica.snapshot_at:
-                grown = replica.readable_bytes - replica.snapshot_bytes
+            if not replica.is_offline and replica.offsets.log_end != replica.snapshot_at:
+                grown = replica.watchers.readable_bytes - replica.snapshot_bytes
                 if (
                     grown >= REPLAY_BYTES_MAX
                     or now_ms - replica.snapshot_ms >= interval_ms

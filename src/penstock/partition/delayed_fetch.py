@@ -4,7 +4,7 @@ Readers with a session keep their watches from one poll to the next, so that wai
 costs the same as on one. A watch that has told its news while nobody waited closes by itself: the partition is marked
 in the session, and a reader that never comes back costs nothing.
 
-Writes that wait, for replicas or for the disk, are `ServedReplica.committed` and `durable`, with a timer beside them.
+Writes that wait, for replicas or for the disk, are `Replica.committed` and `durable`, with a timer beside them.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from penstock.model.errors import BrokerError
 from penstock.model.timers import Timer, Timers
 from penstock.partition.fetch_session import FetchPartition, FetchSession
-from penstock.partition.served_replica import ServedReplica
+from penstock.partition.leader import Leader
+from penstock.partition.replica import Replica
 
 RESTING_AT_ONCE_MAX = 1_000
 """Partitions of one read that rest from the start; of more, each rests when it has been heard of."""
@@ -23,13 +24,13 @@ class PartitionWatch:
 
     __slots__ = ("held_back", "partition", "reader", "replica", "resting", "seen", "stable", "watching")
 
-    def __init__(self, replica: ServedReplica, partition: FetchPartition, reader: "Reader") -> None:
+    def __init__(self, replica: Replica, partition: FetchPartition, reader: "Reader") -> None:
         self.replica = replica
         self.partition = partition
         self.reader = reader
-        self.seen = replica.readable_bytes
+        self.seen = replica.watchers.readable_bytes
         """What the replica had made visible when last looked at."""
-        self.stable = replica.state.last_stable
+        self.stable = replica.offsets.last_stable
         """Up to where committed data was counted."""
         self.held_back = False
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
@@ -39,10 +40,10 @@ class PartitionWatch:
 
     def open(self) -> None:
         """Hear of everything that happens from now on."""
-        state = self.replica.state
-        self.seen = self.replica.readable_bytes
-        self.stable = state.last_stable
-        self.held_back = state.last_stable < state.high_watermark
+        offsets = self.replica.offsets
+        self.seen = self.replica.watchers.readable_bytes
+        self.stable = offsets.last_stable
+        self.held_back = offsets.last_stable < offsets.high_watermark
         if not self.watching or self.resting:
             self.watching = True
             self.resting = False
@@ -56,8 +57,8 @@ class PartitionWatch:
 
     def grow(self) -> int:
         """How many bytes there are more than `seen`, which then includes them."""
-        grown = self.replica.readable_bytes - self.seen
-        self.seen = self.replica.readable_bytes
+        grown = self.replica.watchers.readable_bytes - self.seen
+        self.seen = self.replica.watchers.readable_bytes
         return grown
 
     def close(self) -> None:
@@ -65,7 +66,7 @@ class PartitionWatch:
             self.watching = self.resting = False
             self.replica.unwatch(self)
 
-    def notify(self, replica: ServedReplica) -> None:
+    def notify(self) -> None:
         self.resting = False
         self.reader.moved(self, self.grow())
 
@@ -74,12 +75,12 @@ class PartitionWatch:
 
         A transaction's bytes become readable with its end, long after they were written: then the log is measured.
         """
-        state = self.replica.state
-        counted, self.stable = self.stable, state.last_stable
-        was_held_back, self.held_back = self.held_back, state.last_stable < state.high_watermark
+        offsets = self.replica.offsets
+        counted, self.stable = self.stable, offsets.last_stable
+        was_held_back, self.held_back = self.held_back, offsets.last_stable < offsets.high_watermark
         if not was_held_back and not self.held_back:
             return grown
-        if counted == state.last_stable:
+        if counted == offsets.last_stable:
             return 0
         return self.replica.bytes_committed(max(counted, self.partition.fetch_offset), self.partition.bytes_max)
 
@@ -186,12 +187,12 @@ class DelayedRead:
 
     def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
         """Count what a partition has more; whether that ends the wait."""
-        state = watch.replica.state
+        offsets = watch.replica.offsets
         wanted = watch.partition
-        if not state.leads or wanted.fetch_offset < state.log_start:
+        if not isinstance(watch.replica.role, Leader) or wanted.fetch_offset < offsets.log_start:
             return True
         if self._read_committed:
-            if state.last_stable <= wanted.fetch_offset:
+            if offsets.last_stable <= wanted.fetch_offset:
                 watch.held_back = True
                 return False
             try:

@@ -24,6 +24,7 @@ from penstock.partition.fetch_session import (
     FetchSessions,
     PartitionKey,
 )
+from penstock.partition.leader import Leader
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
 
@@ -259,7 +260,7 @@ class FetchJob:
 def readable_in(partition: FetchPartition) -> int:
     """What the partition's replica has made visible so far; 0 where there is none."""
     watch = partition.place
-    return watch.replica.readable_bytes if isinstance(watch, PartitionWatch) else 0
+    return watch.replica.watchers.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
 def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
@@ -318,23 +319,27 @@ class Fetches:
     ) -> Fetched | None:
         """Read one partition; None when it is in a session, has nothing new, and will make itself heard when it has."""
         watch = partition.place
-        if not isinstance(watch, PartitionWatch) or not watch.replica.state.leads or watch.reader is not reader:
+        if (
+            not isinstance(watch, PartitionWatch)
+            or not isinstance(watch.replica.role, Leader)
+            or watch.reader is not reader
+        ):
             if isinstance(watch, PartitionWatch):
                 watch.close()
                 partition.place = None
             found = self.replicas.find(partition.topic, partition.partition)
             partition.place = watch = PartitionWatch(found, partition, reader)
         replica = watch.replica
-        state = replica.state
-        if limits.replica_id >= 0 and limits.replica_id not in state.followers:
+        role, offsets = replica.role, replica.offsets
+        if limits.replica_id >= 0 and isinstance(role, Leader) and limits.replica_id not in role.followers:
             raise NotLeaderOrFollower()
         offset = partition.fetch_offset
         if (
             reader.session is not None
-            and offset == (state.last_stable if limits.read_committed else state.high_watermark)
-            and partition.high_watermark == state.high_watermark
-            and partition.log_start == state.log_start
-            and (partition.leader_epoch < 0 or partition.leader_epoch == state.leader_epoch)
+            and offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
+            and partition.high_watermark == offsets.high_watermark
+            and partition.log_start == offsets.log_start
+            and (partition.leader_epoch < 0 or partition.leader_epoch == role.leader_epoch)
             and partition.fetched_epoch < 0
         ):
             watch.open()

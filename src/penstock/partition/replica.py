@@ -1,15 +1,18 @@
-"""One partition on this broker, with the way that records take into it.
+"""One partition on this broker: drives the rules of its role, appends what they accept, and serves reads.
 
-With `served_replica` it drives the rules in `state` and `producers`: it appends what they accept, tells them the result
-and notifies waiters.
+Its parts: the log; the offsets, and the role that alone moves them (`leader`, `follower`); the producers; those that
+wait for an offset to be committed or flushed; those that watch it grow. Everything runs on the event loop, so nothing
+else runs between two awaits.
 """
 
-from asyncio import get_running_loop
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
+from penstock.config.log import TopicConfig
 from penstock.model.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -26,24 +29,42 @@ from penstock.model.batch import (
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CorruptMessage,
+    KafkaStorageError,
     MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
     OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
 )
-from penstock.model.ids import TopicPartition
-from penstock.partition.results import Appended
-from penstock.partition.served_replica import ServedReplica
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.topic import PartitionState
+from penstock.partition import role as roles
+from penstock.partition.aborted_txns import AbortedTxns
+from penstock.partition.follower import Follower
+from penstock.partition.leader import Leader
+from penstock.partition.offset_waiters import OffsetWaiters
+from penstock.partition.producers import FrozenProducers, ProducerTable
+from penstock.partition.results import Appended, Fetched
+from penstock.partition.role import Offline, Role
 from penstock.partition.validation import (
     HEAVY_BYTES,
     LIGHT_RECORDS_BYTES_MAX,
     ZSTD_FROM_VERSION,
     TooHeavy,
+    ValidationRules,
     one_batch,
     validate,
     validate_within,
 )
+from penstock.partition.watchers import Watcher, WatcherNotifier, Watchers
+from penstock.storage import producer_snapshot
+from penstock.storage.flush import FlushJob
+from penstock.storage.group_commit import GroupCommit
+from penstock.storage.log import Log
+from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.compression import LZ4
+from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
@@ -54,6 +75,7 @@ VerifyTxn = Callable[[TopicPartition, int, int], bool]
 True where the epoch is this transaction's alone, so that its sequences begin at 0 in every partition.
 """
 
+FLUSH_NEVER = 2**63
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
 """From this version of transactions on, a marker has an epoch that is one more than that of the records it ends."""
@@ -62,10 +84,146 @@ make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple
 """A header without the check of its length that `_make` repeats."""
 
 
-class Replica(ServedReplica):
-    """One partition on this broker: appends what its rules accept, and serves reads."""
+class ProducersAt(NamedTuple):
+    """The producers of a partition after every batch below an offset."""
 
-    __slots__ = ()
+    entries: FrozenProducers
+    offset: int
+    truncations: int
+
+
+class Replica:
+    """One partition on this broker, in one role at a time."""
+
+    __slots__ = (
+        "_aborted",
+        "_bytes_unseen",
+        "_commit_waiters",
+        "_decompression",
+        "_flush_at",
+        "_flush_waiters",
+        "_flushes",
+        "_rules",
+        "_threads",
+        "config",
+        "log",
+        "offsets",
+        "producers",
+        "role",
+        "snapshot_at",
+        "snapshot_bytes",
+        "snapshot_ms",
+        "topic_id",
+        "tp",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        log: Log,
+        role: Leader | Follower,
+        producers: ProducerTable,
+        config: TopicConfig,
+        rules: ValidationRules,
+        *,
+        notifier: WatcherNotifier,
+        flushes: GroupCommit,
+        threads: Executor,
+        decompression: DecompressionBudget,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self.role: Role = role
+        self.offsets = role.offsets
+        self.producers = producers
+        self._bytes_unseen: int = log.size_bytes if self.offsets.local_end < self.offsets.log_end else 0
+        """Bytes appended that readers do not see yet."""
+        self._aborted: AbortedTxns | None = None
+        self.snapshot_at = -1
+        """Offset of the newest snapshot of the producers: a start replays what is behind it."""
+        self.snapshot_bytes = 0
+        self.snapshot_ms = 0
+        self._flushes = flushes
+        self._threads = threads
+        self._decompression = decompression
+        self.watchers = Watchers(notifier)
+        self._commit_waiters = OffsetWaiters()
+        self._flush_waiters = OffsetWaiters()
+        self._flush_at = FLUSH_NEVER
+        """An append that ends here or beyond asks for a flush."""
+        log.producers = producers.freeze
+        self.configure(config, rules)
+
+    # Role
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.role, Leader)
+
+    @property
+    def is_offline(self) -> bool:
+        return isinstance(self.role, Offline)
+
+    def assume(self, decided: PartitionState, now_ms: int) -> None:
+        """Take on what the controller decided about leadership and replicas."""
+        if isinstance(self.role, Offline):
+            return
+        self.role, moved = roles.assume(self.role, decided, now_ms)
+        if moved:
+            self._committed_more()
+        if not isinstance(self.role, Leader):
+            self._fail_waiters(NotLeaderOrFollower())
+
+    def leave(self, reason: BrokerError) -> None:
+        """Go offline: requests that wait fail for this reason, and so does every later one."""
+        if not isinstance(self.role, Offline):
+            self.role = Offline(reason, self.role.leader_epoch)
+            self._fail_waiters(reason)
+
+    def _fail_waiters(self, reason: BrokerError) -> None:
+        self._commit_waiters.fail(reason)
+        self._flush_waiters.fail(reason)
+        self.watchers.change()
+
+    def leading(self) -> Leader:
+        """The rules of the leader that this replica is; raises why it does not lead."""
+        role = self.role
+        if isinstance(role, Leader):
+            return role
+        raise roles.refusal(role)
+
+    def configure(self, config: TopicConfig, rules: ValidationRules) -> None:
+        """Apply a topic's settings, also while in use."""
+        self.config, self._rules = config, rules
+        self.log.config = config
+        role = self.role
+        if isinstance(role, Offline):
+            return
+        flush_group = config.flush == "group"
+        moved = role.configure(in_sync_min=config.min_insync_replicas, flush_group=flush_group)
+        self._plan_flush()
+        if flush_group and self.log.is_dirty:
+            # Written before the topic asked for the disk, or found after a crash.
+            self._flushes.want(self)
+        if moved:
+            self._committed_more()
+        self._flush_waiters.reach(self.offsets.local_end)
+
+    def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
+        """The log was cut: its producers and aborted transactions are those of what is left."""
+        assert isinstance(self.role, Follower), f"{self.tp}: only a follower truncates itself"
+        self.producers = producers
+        self.log.producers = producers.freeze
+        self.role.truncated(self.log.log_end, producers)
+        self.snapshot_at = snapshot_at
+        self._aborted = None
+        self._bytes_unseen = 0
+        self._plan_flush()
+
+    # Appending
 
     def append(
         self,
@@ -84,11 +242,11 @@ class Replica(ServedReplica):
         be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch, for
         whose markers `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
         """
-        state = self.state
-        if not state.leads:
-            raise self._refusal()
+        role = self.role
+        if not isinstance(role, Leader):
+            raise roles.refusal(role)
         if acks_all:
-            state.check_enough_in_sync()
+            role.check_enough_in_sync()
         if records is None:
             records = memoryview(b"")
         rules = self._rules
@@ -122,25 +280,25 @@ class Replica(ServedReplica):
                     and now_ms - base_time <= rules.before_max_ms
                     and max_time - now_ms <= rules.after_max_ms
                 ):
-                    return self._store(records, header, now_ms)
+                    return self._store(role, records, header, now_ms)
         if internal:
-            return self._append_own(records, now_ms, transaction_version)
-        return self._append_validated(one_batch(records, version), now_ms, verify_txn)
+            return self._append_own(role, records, now_ms, transaction_version)
+        return self._append_validated(role, one_batch(records, version), now_ms, verify_txn)
 
-    def _append_own(self, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
+    def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """A coordinator's batch: never too heavy, and never its own duplicate."""
         try:
             sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
         except BrokerError as error:
             raise self._placed(error)
         if header.attributes & CONTROL_FLAG:
-            return self._store_marker(sound, header, now_ms, transaction_version)
+            return self._store_marker(role, sound, header, now_ms, transaction_version)
         if header.attributes & TRANSACTIONAL_FLAG:
             self.producers.check_epoch(header.producer_id, header.producer_epoch)
-        return self._store(sound, header, now_ms, internal=True)
+        return self._store(role, sound, header, now_ms, internal=True)
 
     def _append_validated(
-        self, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
+        self, role: Leader, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """The path of batches that need more than the common checks, or that fail them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
@@ -157,7 +315,7 @@ class Replica(ServedReplica):
             raise self._placed(error)
         except TooHeavy:
             return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
-        return self._store(sound, header, now_ms, verify_txn=verify_txn)
+        return self._store(role, sound, header, now_ms, verify_txn=verify_txn)
 
     async def _append_later(self, copied: memoryview, now_ms: int, verify_txn: VerifyTxn | None) -> Appended:
         rules, tp, budget = self._rules, self.tp, self._decompression
@@ -167,18 +325,17 @@ class Replica(ServedReplica):
             )
         except BrokerError as error:
             raise self._placed(error)
-        if not self.state.leads:
-            raise self._refusal()
-        return self._store(sound, header, now_ms, verify_txn=verify_txn)
+        return self._store(self.leading(), sound, header, now_ms, verify_txn=verify_txn)
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Say where the log begins that refuses a batch; for a batch too large or damaged, Kafka does not."""
         if not isinstance(error, MessageTooLarge | CorruptMessage):
-            error.log_start = self.state.log_start
+            error.log_start = self.offsets.log_start
         return error
 
     def _store(
         self,
+        role: Leader,
         batch: memoryview,
         header: BatchHeader,
         now_ms: int,
@@ -188,7 +345,6 @@ class Replica(ServedReplica):
         """Append a batch that is fit to be stored, unless its producer's state says otherwise."""
         if batch.readonly:
             batch = memoryview(bytearray(batch))
-        state = self.state
         producers = self.producers
         _, _, _, _, _, attributes, last, _, max_time, producer_id, epoch, sequence, _ = header
         if producer_id >= 0:
@@ -202,30 +358,18 @@ class Replica(ServedReplica):
                     raise self._placed(error)
                 if duplicate is not None:
                     base, last, timestamp = duplicate
-                    return Appended(base, timestamp, state.log_start, last + 1)
-            base = self.log.append(batch, header, state.leader_epoch)
+                    return Appended(base, timestamp, self.offsets.log_start, last + 1)
+            base = self.log.append(batch, header, role.leader_epoch)
             producers.record(producer_id, epoch, sequence, last, transactional, base, max_time, now_ms)
         else:
-            base = self.log.append(batch, header, state.leader_epoch)
-        assert base == state.log_end, f"{self.tp}: a batch at {base}, the log ended at {state.log_end}"
-        state.log_end = end = base + last + 1
-        if self._group or state.followers:
-            self._bytes_unseen += len(batch)
-            if not self._group and state.appended(end):
-                self._committed_more()
-        else:
-            state.local_end = state.high_watermark = end
-            if producers.first_unstable is None:
-                state.last_stable = end
-            else:
-                self._stabilise()
-            self.readable_bytes += len(batch)
-            if self.readable_bytes >= self._notify_at_bytes and not self._notification_due:
-                self._notification_due = True
-                self._notifier.add(self)
+            base = self.log.append(batch, header, role.leader_epoch)
+        end = base + last + 1
+        self._bytes_unseen += len(batch)
+        if role.appended(base, end):
+            self._committed_more()
         if end >= self._flush_at:
             self._flushes.want(self)
-        return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, state.log_start, end)
+        return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, self.offsets.log_start, end)
 
     def _check_begins(self, producer_id: int, epoch: int, sequence: int, verify_txn: VerifyTxn | None) -> None:
         """A transaction's first batch here is accepted only if its coordinator verifies the producer now."""
@@ -237,24 +381,218 @@ class Replica(ServedReplica):
                 )
             )
 
-    def _store_marker(self, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int) -> Appended:
+    def _store_marker(
+        self, role: Leader, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int
+    ) -> Appended:
         """Append what ends a producer's transaction, and note it where readers will look when it was aborted."""
-        state = self.state
         kind, coordinator_epoch = parse_marker(decode_records(batch)[0])
         producer_id, epoch = header.producer_id, header.producer_epoch
         bumps = transaction_version >= BUMPING_VERSION
         self.producers.check_marker(producer_id, epoch, coordinator_epoch, bumps=bumps)
         aborted = self.aborted()
-        base = self.log.append(batch, header, state.leader_epoch)
+        base = self.log.append(batch, header, role.leader_epoch)
         completed = self.producers.record_marker(
             producer_id, epoch, coordinator_epoch, base, kind == ABORT_MARKER, header.max_timestamp, now_ms
         )
         if completed is not None and completed.aborted:
             aborted.add(AbortedTxn.of(completed), self.log)
         self._bytes_unseen += len(batch)
-        state.log_end = base + 1
-        if not self._group and state.appended(base + 1):
+        if role.appended(base, base + 1):
             self._committed_more()
         if base + 1 >= self._flush_at:
             self._flushes.want(self)
-        return Appended(base, -1, state.log_start, base + 1)
+        return Appended(base, -1, self.offsets.log_start, base + 1)
+
+    # Commitment
+
+    def _committed_more(self) -> None:
+        """The high watermark moved: readers see more, and producers that waited for it get their response."""
+        grown, self._bytes_unseen = self._bytes_unseen, 0
+        watchers = self.watchers
+        watchers.readable_bytes += grown
+        if watchers.readable_bytes >= watchers.notify_at_bytes:
+            watchers.queue()
+        self._commit_waiters.reach(self.offsets.high_watermark)
+
+    def committed(self, end: int) -> "Future[None] | None":
+        """None when readers may see everything below `end`; else what completes then, or see `stop_waiting`."""
+        if self.offsets.high_watermark >= end:
+            return None
+        if isinstance(self.role, Offline):
+            raise self.role.reason
+        return self._commit_waiters.wait(end)
+
+    def durable(self, end: int) -> "Future[None] | None":
+        """None when everything below `end` is as safe here as the topic's `flush` asks; else what completes then."""
+        if self.offsets.local_end >= end:
+            return None
+        if isinstance(self.role, Offline):
+            raise self.role.reason
+        return self._flush_waiters.wait(end)
+
+    def stop_waiting(self, wait: "Future[None]", reason: BrokerError | None = None) -> None:
+        """Cancel what `committed` or `durable` gave, or fail it for a reason: the request timed out or is abandoned."""
+        self._commit_waiters.forget(wait)
+        self._flush_waiters.forget(wait)
+        if reason is None:
+            wait.cancel()
+        elif not wait.done():
+            wait.set_exception(reason)
+
+    def begin_flush(self) -> FlushJob | None:
+        return None if isinstance(self.role, Offline) else self.log.begin_flush()
+
+    def end_flush(self, job: FlushJob, failure: OSError | None) -> None:
+        """Apply a flush, or its failure, which takes the log directory offline and this replica with it."""
+        role = self.role
+        if isinstance(role, Offline):
+            return
+        try:
+            self.log.finish_flush(job, failure)
+        except KafkaStorageError as error:
+            self.leave(error)
+            return
+        self._plan_flush()
+        if role.flushed(job.end):
+            self._committed_more()
+        self._flush_waiters.reach(self.offsets.local_end)
+
+    def _plan_flush(self) -> None:
+        due = self.log.recovery_point + self.config.flush_messages
+        self._flush_at = 0 if self.config.flush == "group" else min(due, FLUSH_NEVER)
+
+    def note_committed(self) -> None:
+        """Report to the log what is committed, for the next checkpoint."""
+        self.log.high_watermark = self.offsets.high_watermark
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        at_least_one: bool,
+        read_committed: bool = False,
+        leader_epoch: int = -1,
+        fetched_epoch: int = -1,
+    ) -> Fetched:
+        """Whole batches from the one that holds `offset`, as far as the reader may see. Epochs below 0 ask no check."""
+        role = self.role
+        if leader_epoch != role.leader_epoch and leader_epoch >= 0:
+            role.check_epoch(leader_epoch)
+        if not isinstance(role, Leader):
+            raise roles.refusal(role)
+        offsets = self.offsets
+        if fetched_epoch >= 0:
+            left = self._divergence(offset, fetched_epoch)
+            if left is not None:
+                return Fetched(b"", offsets.high_watermark, offsets.last_stable, offsets.log_start, None, left)
+        end = offsets.last_stable if read_committed else offsets.high_watermark
+        aborted: list[AbortedTxn] | None = None
+        records: FileSlice | bytes = b""
+        if offset < end and offset >= offsets.log_start:
+            found = self.log.slice(offset, bytes_max, end=end, at_least_one=at_least_one)
+            records = found or b""
+            if read_committed:
+                known = self.aborted()
+                aborted = known.between(offset, min(end, self.log.beyond(offset, found))) if known and found else []
+        elif offset < offsets.log_start or offset > offsets.log_end:
+            offsets.check_readable(offset, self.tp)
+        elif read_committed:
+            aborted = []
+        return Fetched(records, offsets.high_watermark, offsets.last_stable, offsets.log_start, aborted)
+
+    def _divergence(self, offset: int, fetched_epoch: int) -> tuple[int, int] | None:
+        """Where a reader at `offset`, whose last batch is of `fetched_epoch`, left this log's history, if it did.
+
+        The result is an epoch and where it ended: up to there the two agree.
+        """
+        offsets = self.offsets
+        if fetched_epoch == self.role.leader_epoch:
+            # Known also while nothing has been written in it.
+            epoch, end = fetched_epoch, offsets.log_end
+        else:
+            epoch, end = self.log.epochs.end_of(fetched_epoch, offsets.log_end)
+        if epoch < 0 or end < 0 or offset < offsets.log_start:
+            raise OffsetOutOfRange(
+                f"Could not determine the end offset of the last fetched epoch {fetched_epoch} of {self.tp}"
+            )
+        return (epoch, end) if epoch < fetched_epoch or end < offset else None
+
+    def bytes_committed(self, offset: int, bytes_max: int) -> int:
+        """How many bytes from `offset` on readers of committed data may see; `bytes_max` or more: at least so many.
+
+        What begins in an older segment counts as `bytes_max`: it is worth a read, as in Kafka, and not a second look.
+        """
+        offsets = self.offsets
+        offset = max(offset, offsets.log_start)
+        found = self.log.slice(offset, bytes_max, end=offsets.last_stable, at_least_one=True)
+        active = self.log.active
+        if found is None or (active is not None and offset >= active.base):
+            return len(found or b"")
+        return bytes_max
+
+    def aborted(self) -> AbortedTxns:
+        """The aborted transactions of the log, found on the disk at the first use."""
+        if self._aborted is None:
+            self._aborted = AbortedTxns.load(self.log)
+        return self._aborted
+
+    def forget_aborted(self) -> None:
+        """Compaction changed the log's aborted transactions: look again when they are needed."""
+        self._aborted = None
+
+    def delete_records(self, offset: int) -> int:
+        """Make `offset` the first that readers see (-1: the high watermark); the log start that results."""
+        role, offsets = self.leading(), self.offsets
+        if offset == -1:
+            offset = offsets.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRange(f"The offset {offset} for partition {self.tp} is not valid")
+        role.log_start_moved(offset)
+        self.log.delete_before(offsets.log_start)
+        self.start_moved()
+        return offsets.log_start
+
+    def start_moved(self) -> None:
+        """The log begins later than before: retention or DeleteRecords dropped what was there."""
+        if not isinstance(self.role, Offline):
+            self.role.log_start_moved(self.log.log_start)
+        if self._aborted is not None:
+            self._aborted.forget_before(self.log.log_start)
+        self.watchers.change()
+
+    # Watching
+
+    def watch(self, watcher: Watcher, grown_bytes: int = 0) -> None:
+        """Notify from now on, in a later turn of the loop, until `unwatch`. A replica that is offline does so at once.
+
+        With `grown_bytes` growth alone is worth no notification until there are so many bytes more; then everything is.
+        """
+        self.watchers.add(watcher, grown_bytes)
+        if isinstance(self.role, Offline):
+            self.watchers.change()
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self.watchers.discard(watcher)
+
+    # Snapshots of the producers
+
+    def snapshot(self, now_ms: int) -> None:
+        """Keep the producers as they are, so that a start replays only what comes after."""
+        taken = self.begin_snapshot()
+        self.end_snapshot(taken, producer_snapshot.encode(taken.entries), now_ms)
+
+    def begin_snapshot(self) -> ProducersAt:
+        """The producers as they are, to be encoded off the loop: a hundred thousand take long."""
+        return ProducersAt(self.producers.freeze(), self.offsets.log_end, self.log.truncations)
+
+    def end_snapshot(self, taken: ProducersAt, encoded: bytes, now_ms: int) -> None:
+        """Keep a snapshot that was encoded meanwhile, unless the log was cut or is no longer served."""
+        if isinstance(self.role, Offline) or self.log.truncations != taken.truncations:
+            return
+        self.log.save_producers(encoded, taken.offset)
+        self.snapshot_at = taken.offset
+        self.snapshot_bytes = self.watchers.readable_bytes
+        self.snapshot_ms = now_ms

@@ -23,12 +23,15 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
+from penstock.partition import role as roles
+from penstock.partition.follower import Follower
+from penstock.partition.offsets import Offsets
 from penstock.partition.producer_replay import Replayed, replay_producers
 from penstock.partition.producers import ProducerTable
 from penstock.partition.replica import Replica
-from penstock.partition.state import Partition
+from penstock.partition.role import Offline
 from penstock.partition.validation import ValidationRules
-from penstock.partition.watcher_notification import WatcherNotifier
+from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob, run_flush
 from penstock.storage.group_commit import GroupCommit
@@ -169,19 +172,26 @@ class Replicas:
         log.config = config
         log.open()
         producers, snapshot_at, _ = self._producers_of(log)
-        state = Partition(
-            local=self._broker_id,
+        offsets = Offsets.recovered(
             log_start=log.log_start,
             log_end=log.log_end,
-            high_watermark=min(log.high_watermark, log.log_end),
-            local_end=log.recovery_point if config.flush == "group" else log.log_end,
+            high_watermark=log.high_watermark,
+            durable_end=log.recovery_point if config.flush == "group" else None,
         )
-        state.assume(decided, self._clock.now_ms())
+        waiting = Follower(
+            offsets,
+            producers,
+            broker_id=self._broker_id,
+            in_sync_min=config.min_insync_replicas,
+            flush_group=config.flush == "group",
+        )
+        role = roles.assume(waiting, decided, self._clock.now_ms()).role
+        assert not isinstance(role, Offline), f"{tp}: offline before it was opened"
         replica = Replica(
             tp,
             known.topic_id,
             log,
-            state,
+            role,
             producers,
             config,
             rules,
@@ -448,7 +458,7 @@ class Replicas:
         """Cut the logs of partitions that this broker follows, and forget what was cut. Waits for the disk."""
         replicas = [self.get(*tp) for tp in cuts]
         for replica in replicas:
-            assert not replica.state.leads, f"{replica.tp}: a leader never truncates itself"
+            assert isinstance(replica.role, Follower), f"{replica.tp}: a leader never truncates itself"
         self._store.truncate(cuts)
         for replica in replicas:
             producers, snapshot_at, _ = self._producers_of(replica.log)
@@ -488,7 +498,7 @@ class Replicas:
     def close(self) -> None:
         """Stop serving, and leave each log what its next opening wants to know."""
         for replica in list(self.live()):
-            if replica.gone is None:
+            if not replica.is_offline:
                 replica.note_committed()
                 replica.leave(NotLeaderOrFollower())
         for tp, (producers, _, _) in self._replayed.items():

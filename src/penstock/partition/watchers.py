@@ -1,46 +1,79 @@
-"""Who watches a partition, and how much it has to grow before each of them wants to hear of it.
+"""Watchers of a partition: long polls that are notified when readers can see more, or something else.
 
-A long poll that lacks a megabyte gains nothing from being notified of every record: it rests until there may be enough.
-So thousands that wait for more cost an append nothing.
+A watcher is notified in a later turn of the event loop, once for all that happened in a turn: several appends (a
+pipelined producer, a request for many partitions) make one notification. And a long poll that lacks a megabyte gains
+nothing from hearing of every record: it rests until there may be enough, so that thousands of waiting polls cost an
+append nothing.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from penstock.partition.watcher_notification import Watcher
+from penstock.model.turns import Turns
 
 NEVER = 2**63
 DUE_STALE_MAX = 64
 """Entries of watchers that have left, or rest for something else, beyond as many as there are watchers."""
 
+NOTIFIED_PER_LOOK = 32
+"""Watchers that are notified between two looks at the clock."""
+
+
+class Watcher(Protocol):
+    """Waits for a partition to move."""
+
+    def notify(self) -> None:
+        """Readers can see more than before, or less, or the replica is offline."""
+        ...
+
 
 class Watchers:
-    """The watchers of one partition, by the byte at which they are to be notified."""
+    """The watchers of one partition, by the readable bytes at which they are to be notified."""
 
-    __slots__ = ("_any", "_due", "_order", "_resting")
+    __slots__ = (
+        "_any",
+        "_changed",
+        "_due",
+        "_is_queued",
+        "_notifier",
+        "_order",
+        "_resting",
+        "notify_at_bytes",
+        "readable_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, notifier: "WatcherNotifier") -> None:
+        self._notifier = notifier
+        self.readable_bytes: int = 0
+        """Bytes that have become visible to readers since the replica was opened: only differences mean anything."""
+        self.notify_at_bytes: int = NEVER
+        """From this many readable bytes on a watcher wants to be notified."""
         self._any: dict[Watcher, None] = {}
-        """Those who want to hear of everything."""
+        """Watchers of everything."""
         self._resting: dict[Watcher, tuple[int, int]] = {}
         """The others, with their entry in `_due`."""
         self._due: list[tuple[int, int, Watcher]] = []
         """A heap of bytes, a number that tells entries apart, and the watcher; entries may be stale."""
         self._order = 0
+        self._changed = False
+        """Whether something other than growth is to be notified to every watcher."""
+        self._is_queued = False
 
     def __len__(self) -> int:
         return len(self._any) + len(self._resting)
 
-    def __contains__(self, watcher: "Watcher") -> bool:
+    def __contains__(self, watcher: Watcher) -> bool:
         return watcher in self._any or watcher in self._resting
 
-    def add(self, watcher: "Watcher", at_bytes: int = 0) -> None:
-        """Watch, or watch in another way: from `at_bytes` on, or everything."""
-        if not at_bytes:
-            self._resting.pop(watcher, None)
-            self._any[watcher] = None
+    def add(self, watcher: Watcher, grown_bytes: int = 0) -> None:
+        """Notify of everything until `discard`, or only once there are `grown_bytes` more and of everything then."""
+        if grown_bytes <= 1:
+            self._watch_everything(watcher)
+            self.notify_at_bytes = 0
             return
+        at_bytes = self.readable_bytes + grown_bytes
         self._any.pop(watcher, None)
         self._order += 1
         self._resting[watcher] = (at_bytes, self._order)
@@ -48,13 +81,48 @@ class Watchers:
         if len(self._due) > 2 * len(self._resting) + DUE_STALE_MAX:
             self._due = [(at, order, resting) for resting, (at, order) in self._resting.items()]
             heapify(self._due)
+        if at_bytes < self.notify_at_bytes:
+            self.notify_at_bytes = at_bytes
 
-    def discard(self, watcher: "Watcher") -> None:
+    def _watch_everything(self, watcher: Watcher) -> None:
+        self._resting.pop(watcher, None)
+        self._any[watcher] = None
+
+    def discard(self, watcher: Watcher) -> None:
         self._any.pop(watcher, None)
         self._resting.pop(watcher, None)
 
-    def next_at(self) -> int:
-        """The byte at which somebody wants to be notified; `NEVER` where nobody watches."""
+    def change(self) -> None:
+        """Readers see something other than growth: notify every watcher."""
+        if self:
+            self._changed = True
+            self.queue()
+
+    def queue(self) -> None:
+        """Have the watchers notified that are due: `readable_bytes` has reached `notify_at_bytes`."""
+        if not self._is_queued:
+            self._is_queued = True
+            self._notifier.add(self)
+
+    def notify(self) -> Iterator[None]:
+        """Notify the watchers that are due, one a step; they may stop watching meanwhile."""
+        self._is_queued = False
+        changed, self._changed = self._changed, False
+        failure: Exception | None = None
+        for watcher in self._everyone() if changed else self._whose_bytes_are_there():
+            # A watcher that fails is a bug of its own and must not leave the others waiting.
+            try:
+                if watcher in self:
+                    watcher.notify()
+            except Exception as error:
+                failure = error
+            yield
+        self.notify_at_bytes = self._next_at()
+        if failure is not None:
+            raise failure
+
+    def _next_at(self) -> int:
+        """The readable bytes at which the next watcher is due."""
         if self._any:
             return 0
         due = self._due
@@ -62,17 +130,66 @@ class Watchers:
             heappop(due)
         return due[0][0] if due else NEVER
 
-    def due(self, readable_bytes: int) -> list["Watcher"]:
-        """Whom to tell that there are so many bytes; those who rested hear of everything from now on."""
-        while self._due and self._due[0][0] <= readable_bytes:
+    def _whose_bytes_are_there(self) -> list[Watcher]:
+        """Watchers of growth that has happened; those that rested watch everything from now on."""
+        while self._due and self._due[0][0] <= self.readable_bytes:
             at, order, watcher = heappop(self._due)
             if self._resting.get(watcher) == (at, order):
-                self.add(watcher)
+                self._watch_everything(watcher)
         return list(self._any)
 
-    def everyone(self) -> list["Watcher"]:
-        """Whom to tell of what is not growth: all, who hear of everything from now on."""
+    def _everyone(self) -> list[Watcher]:
+        """All watchers; they watch everything from now on."""
         for watcher in list(self._resting):
-            self.add(watcher)
+            self._watch_everything(watcher)
         self._due.clear()
         return list(self._any)
+
+
+class WatcherNotifier:
+    """Notifies the watchers of all partitions before the loop goes to sleep, as many as a turn has time for."""
+
+    __slots__ = ("_call_soon", "_notifying", "_queue", "_scheduled", "_turns")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], turns: Turns) -> None:
+        self._call_soon = call_soon
+        self._turns = turns
+        self._queue: deque[Watchers] = deque()
+        self._notifying: Iterator[None] | None = None
+        """The watchers of a partition that the last turn had no time for."""
+        self._scheduled = False
+
+    def add(self, watchers: Watchers) -> None:
+        """Notify this partition's watchers in the next turn; the caller adds it once until they are notified."""
+        self._queue.append(watchers)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        failure: Exception | None = None
+        # Partitions that are added meanwhile have their turn after this one.
+        for _ in range(len(self._queue) + (self._notifying is not None)):
+            if self._notifying is None:
+                self._notifying = self._queue.popleft().notify()
+            try:
+                if not self._notify(self._notifying):
+                    break
+            except Exception as error:
+                failure = error
+            self._notifying = None
+        if self._queue or self._notifying is not None:
+            self._schedule()
+        if failure is not None:
+            raise failure
+
+    def _notify(self, watchers: Iterator[None]) -> bool:
+        """Notify the watchers of one partition; False when the turn has no time for the rest of them."""
+        for notified, _ in enumerate(watchers, 1):
+            if notified % NOTIFIED_PER_LOOK == 0 and self._turns.spent():
+                return False
+        return True

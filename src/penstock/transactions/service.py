@@ -60,7 +60,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         return TxnCoordinatorContext(
             partition,
             replica,
-            TxnShard(self._config(), self._take_producer_id, replica.state.leader_epoch),
+            TxnShard(self._config(), self._take_producer_id, replica.role.leader_epoch),
             markers=self._markers,
             clock=self._clock,
             timers=self._timers,

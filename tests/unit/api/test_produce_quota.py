@@ -109,7 +109,7 @@ def test_a_producer_without_acknowledgements_is_muted_over_its_quota(tmp_path: P
 
         assert served.connection.mutes == 1
         assert served.throttles.count == {"produce": 1}
-        assert world.replicas.get(TOPIC, 0).state.log_end == 1
+        assert world.replicas.get(TOPIC, 0).offsets.log_end == 1
 
     in_world(tmp_path, act)
 

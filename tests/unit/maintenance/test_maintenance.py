@@ -68,7 +68,7 @@ def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> N
     asyncio.run(work.retain())
 
     replica = rig.replica()
-    assert replica.state.log_start == replica.log.log_start == 4
+    assert replica.offsets.log_start == replica.log.log_start == 4
     assert values(replica, 4) == [b"new" * 40]
     assert len(rig.disk.list_directory("/data/orders-0")) >= before
     rig.clock.ms += 2000
@@ -86,7 +86,7 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments_also_when_nobody_uses
 
     asyncio.run(maintenance(again).retain())
 
-    assert again.replica().state.log_start > 0
+    assert again.replica().offsets.log_start > 0
     assert again.replica().log.size_bytes <= 300 + 200
 
 
@@ -107,7 +107,7 @@ def test_what_is_committed_no_further_is_not_dropped() -> None:
 
     asyncio.run(maintenance(rig).retain())
 
-    assert rig.replica().state.log_start == 0
+    assert rig.replica().offsets.log_start == 0
 
 
 def test_a_partition_that_cannot_be_opened_does_not_keep_others_from_retention() -> None:
@@ -124,7 +124,7 @@ def test_a_partition_that_cannot_be_opened_does_not_keep_others_from_retention()
     asyncio.run(maintenance(again).retain())
 
     assert again.notes.named("retention_refused")
-    assert again.replica("b").state.log_start > 0
+    assert again.replica("b").offsets.log_start > 0
 
 
 def test_compaction_keeps_the_newest_of_each_key() -> None:
@@ -235,8 +235,8 @@ def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(cod
         for at in range(12):
             if (name, at) == ("b", 1):
                 poison = unreadable(codec)
-                rig.replica(name).log.append(memoryview(poison), parse_batch_header(poison), 0)
-                rig.replica(name).state.log_end = rig.replica(name).log.log_end
+                base = rig.replica(name).log.append(memoryview(poison), parse_batch_header(poison), 0)
+                rig.replica(name).leading().appended(base, rig.replica(name).log.log_end)
             rig.append(rig.replica(name), batch(b"%d" % at * 40))
     counters = StorageCounters()
     work = maintenance(rig, counters=counters)
@@ -252,8 +252,8 @@ def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(cod
 def test_a_log_that_could_not_be_compacted_is_tried_again_later_or_when_it_has_lost_segments() -> None:
     rig = Rig(topic(configs=COMPACTED))
     poison = unreadable(1)
-    rig.replica().log.append(memoryview(poison), parse_batch_header(poison), 0)
-    rig.replica().state.log_end = rig.replica().log.log_end
+    base = rig.replica().log.append(memoryview(poison), parse_batch_header(poison), 0)
+    rig.replica().leading().appended(base, rig.replica().log.log_end)
     for at in range(12):
         rig.append(rig.replica(), batch(b"%d" % at * 40))
     work = maintenance(rig)
@@ -314,7 +314,7 @@ def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkey
     failures = {"retain": "retention_failed", "compact": "log_uncleanable", "snapshot": "snapshot_failed"}
     assert [fields["partition"] for fields in rig.notes.named(failures[job])] == ["a-0"]
     if job == "retain":
-        assert rig.replica("b").state.log_start > 0
+        assert rig.replica("b").offsets.log_start > 0
     if job == "compact":
         assert [fields["partition"] for fields in rig.notes.named("log_compacted")] == ["b-0"]
 
@@ -439,7 +439,7 @@ def test_producers_are_snapshotted_when_a_log_has_grown_or_time_has_passed() -> 
     asyncio.run(work.snapshot_producers())
     assert replica.snapshot_at == 0
 
-    replica.readable_bytes += REPLAY_BYTES_MAX
+    replica.watchers.readable_bytes += REPLAY_BYTES_MAX
     asyncio.run(work.snapshot_producers())
     assert replica.snapshot_at == 1
 

@@ -19,7 +19,7 @@ from penstock.partition.fetch_session import FetchSessions
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
-from penstock.partition.watcher_notification import WatcherNotifier
+from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
 from penstock.testing.mem_disk import MemDisk
@@ -277,7 +277,7 @@ def values(replica: Replica, offset: int = 0, *, read_committed: bool = False) -
 def everything(replica: Replica) -> list[Record]:
     """What a reader gets who reads on to the end."""
     found: list[Record] = []
-    offset = replica.state.log_start
+    offset = replica.offsets.log_start
     while more := records(replica, offset):
         found += more
         offset = found[-1].offset + 1

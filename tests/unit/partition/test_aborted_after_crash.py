@@ -90,14 +90,14 @@ def committed_by_the_log(replica: Replica) -> list[int]:
         else:
             ended = undecided.pop(producer_id, [])
             committed += [] if aborts else ended
-    return sorted(offset for offset in committed if offset < replica.state.last_stable)
+    return sorted(offset for offset in committed if offset < replica.offsets.last_stable)
 
 
 def committed_for_readers(replica: Replica) -> list[int]:
     """The same as a client finds it: from the batches it gets and the list that comes along."""
     seen: list[int] = []
     offset = replica.log.log_start
-    while offset < replica.state.last_stable:
+    while offset < replica.offsets.last_stable:
         fetched = replica.read(offset, 1 << 20, at_least_one=True, read_committed=True)
         assert fetched.aborted is not None
         assert not isinstance(fetched.records, bytes), f"nothing at {offset}"
@@ -268,6 +268,6 @@ def test_a_transaction_whose_batch_is_cut_by_the_start_of_the_log_is_still_open_
     disk = writers.rig.stop(clean=False)
     again = Writers(disk=disk)
 
-    assert (again.replica.state.log_start, again.replica.state.last_stable) == (2, 2)
+    assert (again.replica.offsets.log_start, again.replica.offsets.last_stable) == (2, 2)
     again.end(5, commit=False)
     assert [entry.last_offset for entry in again.replica.aborted().between(2, 5)] == [4]

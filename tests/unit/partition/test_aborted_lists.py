@@ -96,7 +96,7 @@ def test_no_transaction_of_a_response_is_missing_in_its_list(
         if ends:
             ledger.end(producer_id, commit=commit)
 
-    stable = ledger.replica.state.last_stable
+    stable = ledger.replica.offsets.last_stable
     for offset, bytes_max in reads:
         if offset < stable:
             end, told = ledger.read(offset, bytes_max)

@@ -175,10 +175,10 @@ def test_validation_off_the_loop_waits_for_memory() -> None:
         validating.start()
         while not budget.waiting:
             assert validating.is_alive()
-        assert replica.state.log_end == 0
+        assert replica.offsets.log_end == 0
     validating.join(60)
 
-    assert replica.state.log_end == RECORDS
+    assert replica.offsets.log_end == RECORDS
     assert (budget.held_bytes, budget.waiting) == (0, 0)
 
 

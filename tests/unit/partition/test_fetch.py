@@ -17,9 +17,8 @@ from penstock.model.turns import Turns
 from penstock.partition.delayed_fetch import PartitionWatch
 from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult
 from penstock.partition.fetch_session import FetchPartition
-from penstock.partition.replica import Replica
 from penstock.partition.results import Fetched
-from penstock.partition.watcher_notification import NOTIFIED_PER_LOOK
+from penstock.partition.watchers import NOTIFIED_PER_LOOK
 
 ID = (1).to_bytes(16, "big")
 EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
@@ -360,21 +359,21 @@ def test_a_connection_that_closes_leaves_nothing_behind() -> None:
     assert not poll.done
     assert len(rig.timers) == 0
     assert rig.fetches.waiting == 0
-    assert all(not replica._watchers for replica in rig.replicas.live())
+    assert all(not replica.watchers for replica in rig.replicas.live())
 
 
 def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
     rig = Rig(topic(partitions=2))
     session = opened(rig, wanted(0, 1))
     begin(rig, session=session, epoch=1).read()
-    assert [len(replica._watchers) for replica in rig.replicas.live()] == [1, 1]
+    assert [len(replica.watchers) for replica in rig.replicas.live()] == [1, 1]
 
     rig.append(rig.replica(partition=0), batch(b"a"))
     rig.loop.run()
-    assert [len(rig.replica(partition=p)._watchers) for p in (0, 1)] == [0, 1]
+    assert [len(rig.replica(partition=p).watchers) for p in (0, 1)] == [0, 1]
     rig.sessions.close(session)
 
-    assert [len(rig.replica(partition=p)._watchers) for p in (0, 1)] == [0, 0]
+    assert [len(rig.replica(partition=p).watchers) for p in (0, 1)] == [0, 0]
     assert rig.fetches._readers == {}
 
 
@@ -627,9 +626,9 @@ def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: 
     notified: list[None] = []
     notify = PartitionWatch.notify
 
-    def counted(watch: PartitionWatch, replica: Replica) -> None:
+    def counted(watch: PartitionWatch) -> None:
         notified.append(None)
-        notify(watch, replica)
+        notify(watch)
 
     monkeypatch.setattr(PartitionWatch, "notify", counted)
     one = begin(rig, wanted(0), limits=FetchLimits(bytes_min=1, bytes_max=1 << 20))

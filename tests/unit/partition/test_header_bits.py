@@ -131,7 +131,7 @@ class Attempts:
             if not isinstance(appended, Appended):
                 asyncio.run(finished(appended))
         except BrokerError as error:
-            assert replica.state.log_end == 0
+            assert replica.offsets.log_end == 0
             assert replica.log.size_bytes == 0
             return error, replica
         self._next += 1
@@ -156,7 +156,7 @@ def test_a_batch_with_any_bit_of_its_header_flipped_is_refused_or_reads_back(pat
         refusal, replica = attempts.append(flipped(data, bit))
         if refusal is not None:
             continue
-        assert replica.state.log_end == len(sent), f"bit {bit}"
+        assert replica.offsets.log_end == len(sent), f"bit {bit}"
         assert not [found for found in stored_attributes(replica) if found & ~CLIENT_ATTRIBUTES], f"bit {bit}"
         if not (path.trusting and bit in CODEC_BITS):
             assert [record.value for record in everything(replica)] == sent, f"bit {bit}"

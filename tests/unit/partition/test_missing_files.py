@@ -176,9 +176,9 @@ def test_records_that_are_given_up_leave_a_hole_and_no_offset_is_used_twice(base
     assert [record.offset for record in everything(rig.replica())] == [at for at in range(BATCHES) if at not in lost]
     assert rig.append(rig.replica(), batch(b"next")).base_offset == BATCHES
     again = started(rig.stop(clean=False))
-    assert again.replica().state.log_end == BATCHES + 1
+    assert again.replica().offsets.log_end == BATCHES + 1
     third = started(again.stop())
-    assert third.replica().state.log_end == BATCHES + 1
+    assert third.replica().offsets.log_end == BATCHES + 1
 
 
 def test_a_lost_directory_that_is_given_up_goes_on_behind_its_old_end() -> None:

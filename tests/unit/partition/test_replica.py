@@ -143,7 +143,7 @@ def test_a_gap_and_a_zombie_are_refused_with_the_logs_start() -> None:
         rig.append(replica, batch(b"c", producer_id=5, producer_epoch=1))
 
     assert gap.value.log_start == zombie.value.log_start == 1
-    assert replica.state.log_end == 2
+    assert replica.offsets.log_end == 2
 
 
 def test_producers_are_known_again_after_a_clean_stop_and_after_a_crash() -> None:
@@ -185,13 +185,13 @@ def test_readers_of_committed_data_stop_before_an_open_transaction_and_learn_of_
     begin(rig, replica, b"a", b"b")
     rig.append(replica, batch(b"after"))
 
-    assert replica.state.last_stable == 1
+    assert replica.offsets.last_stable == 1
     assert values(replica) == [b"plain", b"a", b"b", b"after"]
     assert values(replica, read_committed=True) == [b"plain"]
 
     rig.append(replica, marker(commit=False), internal=True)
 
-    assert replica.state.last_stable == 5
+    assert replica.offsets.last_stable == 5
     aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted] == [(5, 1, 4)]
@@ -220,7 +220,7 @@ def test_transactions_are_found_again_after_a_crash() -> None:
     again = Rig(topic(), disk=rig.stop(clean=False))
     replica = again.replica()
 
-    assert replica.state.last_stable == 2
+    assert replica.offsets.last_stable == 2
     aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
@@ -228,7 +228,7 @@ def test_transactions_are_found_again_after_a_crash() -> None:
     with pytest.raises(TransactionCoordinatorFenced):
         again.append(replica, marker(commit=True, coordinator=-1), internal=True)
     again.append(replica, marker(commit=True, coordinator=1), internal=True)
-    assert replica.state.last_stable == 5
+    assert replica.offsets.last_stable == 5
 
 
 def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> None:
@@ -246,7 +246,7 @@ def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> No
         rig.append(replica, transactional(b"c", epoch=1), verify_txn=nobody)
 
     assert asked == [(replica.tp, 5, 0)]
-    assert (replica.state.log_end, replica.state.last_stable) == (2, 0)
+    assert (replica.offsets.log_end, replica.offsets.last_stable) == (2, 0)
 
 
 def test_a_late_marker_of_version_two_does_not_end_the_next_transaction() -> None:
@@ -260,10 +260,10 @@ def test_a_late_marker_of_version_two_does_not_end_the_next_transaction() -> Non
 
     with pytest.raises(InvalidProducerEpoch):
         rig.append(replica, marker(commit=True, epoch=1), **ends)
-    assert replica.state.last_stable == 3
+    assert replica.offsets.last_stable == 3
 
     rig.append(replica, marker(commit=True, epoch=2), **ends)
-    assert replica.state.last_stable == 5
+    assert replica.offsets.last_stable == 5
 
 
 def test_offsets_of_a_producer_that_was_replaced_are_refused() -> None:
@@ -274,7 +274,7 @@ def test_offsets_of_a_producer_that_was_replaced_are_refused() -> None:
 
     with pytest.raises(InvalidProducerEpoch):
         begin(rig, replica, b"b", epoch=0, sequence=-1)
-    assert replica.state.last_stable == replica.state.log_end == 2
+    assert replica.offsets.last_stable == replica.offsets.log_end == 2
 
 
 def test_deleting_records_moves_the_start_and_never_beyond_what_is_committed() -> None:
@@ -296,7 +296,7 @@ class Heard:
     def __init__(self) -> None:
         self.count = 0
 
-    def notify(self, replica: Replica, /) -> None:
+    def notify(self) -> None:
         self.count += 1
 
 
@@ -476,7 +476,7 @@ class Life(RuleBasedStateMachine):
         before = self.start
         self.rig = Rig(topic(configs=self.configs), disk=self.rig.stop(clean=clean))
         # The start is in a checkpoint, which only a clean stop is sure to have written.
-        found = self.replica.state.log_start
+        found = self.replica.offsets.log_start
         assert found == before if clean else found <= before
         self.start = found
 
@@ -491,7 +491,7 @@ class Life(RuleBasedStateMachine):
             while self.start + len(read) < len(self.model):
                 read += values(self.replica, self.start + len(read))
             assert read == self.model[self.start :]
-            assert self.replica.state.high_watermark == len(self.model)
+            assert self.replica.offsets.high_watermark == len(self.model)
 
 
 TestLife = Life.TestCase

@@ -149,11 +149,11 @@ def test_a_log_without_a_topic_is_set_aside_and_restored_when_the_metadata_knows
     assert [fields["partition"] for fields in again.notes.named("log_set_aside")] == ["orders-0"]
     assert "orders-0" not in again.disk.list_directory("/data")
     third = Rig(topic(), disk=again.stop(clean=False))
-    assert (third.replica().state.log_start, third.replica().state.log_end) == (1, 3)
+    assert (third.replica().offsets.log_start, third.replica().offsets.log_end) == (1, 3)
     assert values(third.replica(), 1) == [b"b", b"c"]
     assert strays(third) == []
     fourth = Rig(topic(), disk=third.stop(clean=False))
-    assert (fourth.replica().state.log_start, fourth.replica().state.log_end) == (1, 3)
+    assert (fourth.replica().offsets.log_start, fourth.replica().offsets.log_end) == (1, 3)
 
 
 def test_a_log_set_aside_after_a_power_cut_is_recovered_when_it_is_restored() -> None:
@@ -268,7 +268,7 @@ def test_a_new_leader_epoch_is_taken_on() -> None:
     rig.change(was, topic(epoch=3))
     rig.append(replica, batch(b"b"))
 
-    assert replica.state.leader_epoch == 3
+    assert replica.role.leader_epoch == 3
     assert replica.log.epochs.latest == 3
     assert values(replica) == [b"a", b"b"]
 
@@ -284,7 +284,7 @@ def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
     with pytest.raises(KafkaStorageError):
         rig.append(first, batch(b"c"))
 
-    assert first.gone is not None
+    assert first.is_offline
     with pytest.raises(KafkaStorageError, match="offline"):
         rig.replica(partition=0).read(0, 1, at_least_one=True)
     assert values(second) == [b"b"]

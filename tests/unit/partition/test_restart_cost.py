@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.unit.partition.rig import HOME
 from tests.unit.partition.test_aborted_after_crash import Writers
 
+from penstock.partition.follower import Follower
+from penstock.partition.offsets import Offsets
 from penstock.partition.producer_replay import replay_producers
-from penstock.partition.state import Partition
 from penstock.storage.names import LOG, OFFSET_INDEX
 from penstock.testing.mem_disk import MemDisk
 
@@ -54,11 +55,11 @@ def test_a_transaction_is_open_for_readers_until_the_high_watermark_has_passed_i
     writers.write(5)
     writers.end(5, commit=True)
     view = writers.replica.log.view()
-    follower = Partition(local=1, log_start=0, log_end=3, high_watermark=1)
+    offsets = Offsets.recovered(log_start=0, log_end=3, high_watermark=1)
 
-    table = replay_producers(view, follower.high_watermark, 0, 1 << 40).table
-    follower.stabilise(table.first_unstable)
-    assert follower.last_stable == 0, "the marker at 2 may yet be cut off"
+    table = replay_producers(view, offsets.high_watermark, 0, 1 << 40).table
+    follower = Follower(offsets, table, broker_id=1, in_sync_min=1, flush_group=False)
+    assert offsets.last_stable == 0, "the marker at 2 may yet be cut off"
 
-    table.advance(3)
-    assert table.first_unstable is None
+    assert follower.replicated(3, leader_high_watermark=3)
+    assert (table.first_unstable, offsets.last_stable) == (None, 3)

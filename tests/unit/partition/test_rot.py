@@ -156,7 +156,7 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
             again = started(config, disk=rotten) if name.startswith(FOLDER) else Rig(config, INNOCENT, disk=rotten)
             with suppress(KafkaStorageError):
                 replica = again.replica()
-                replica.read(replica.state.log_start, 1 << 20, at_least_one=True)
+                replica.read(replica.offsets.log_start, 1 << 20, at_least_one=True)
                 again.append(replica, batch(b"next"))
             flips += 1
     assert flips > 800

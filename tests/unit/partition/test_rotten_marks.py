@@ -42,11 +42,11 @@ def written(stop: str) -> MemDisk:
 
 def check_whole(disk: MemDisk, what: str) -> Rig:
     rig = Rig(SMALL, OTHER, disk=disk)
-    state = rig.replica().state
+    state = rig.replica().offsets
     assert [record.offset for record in everything(rig.replica())] == list(range(STARTED_AT, BATCHES)), what
     assert (state.log_start, state.log_end) == (STARTED_AT, BATCHES), what
     assert [record.value for record in everything(rig.replica("other"))] == [b"a", b"b"], what
-    assert rig.replica("other").state.log_end == 2, what
+    assert rig.replica("other").offsets.log_end == 2, what
     return rig
 
 

@@ -31,7 +31,7 @@ def test_what_was_aborted_beyond_the_cut_is_forgotten(segment_bytes: int, snapsh
         for producer_id in (5, 6):
             writers.write(producer_id)
         writers.end(5, commit=False)
-        if snapshot_at == writers.replica.state.log_end:
+        if snapshot_at == writers.replica.offsets.log_end:
             writers.replica.snapshot(NOW_MS)
         if at == 2:
             writers.end(6, commit=False)
@@ -42,7 +42,7 @@ def test_what_was_aborted_beyond_the_cut_is_forgotten(segment_bytes: int, snapsh
     writers.rig.replicas.truncate({replica.tp: 7})
 
     assert [entry.last_offset for entry in replica.aborted().between(0, 13)] == [2, 5]
-    state = replica.state
+    state = replica.offsets
     assert (state.log_end, state.local_end, state.high_watermark) == (7, 7, 7)
     assert state.last_stable == 1, "of producer 6 nothing is decided any more"
     assert replica.producers.is_open(5, 0), "and of producer 5 the third transaction is not"
@@ -69,7 +69,7 @@ def test_a_log_that_was_cut_is_the_same_after_a_kill(segment_bytes: int) -> None
 
     again = Writers(disk=writers.rig.stop(clean=False), segment_bytes=segment_bytes)
 
-    assert again.replica.state.log_end == 5
+    assert again.replica.offsets.log_end == 5
     assert len(records(again.replica)) > 0
     assert [entry.last_offset for entry in again.replica.aborted().between(0, 10)] == [1, 3]
-    assert again.replica.state.last_stable == 4
+    assert again.replica.offsets.last_stable == 4

@@ -53,7 +53,7 @@ def refused(
     with pytest.raises(error) as caught:
         rig.append(replica, data, **kw)
     assert type(caught.value) is error
-    assert replica.state.log_end == 0
+    assert replica.offsets.log_end == 0
     assert replica.log.size_bytes == 0
     return caught.value
 
@@ -200,7 +200,7 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
         assert not isinstance(work, Appended), "found out off the loop"
         with pytest.raises(UnknownServerError):
             await work
-        assert replica.state.log_end == 0
+        assert replica.offsets.log_end == 0
         assert header.codec == codec
 
     asyncio.run(run())
@@ -214,7 +214,7 @@ def test_a_compressed_batch_is_taken_at_its_headers_word_where_nobody_asks_for_m
 
     appended = rig.append(replica, changed(garbage, length=len(garbage) - 12))
 
-    assert (appended.base_offset, replica.state.log_end) == (0, 1)
+    assert (appended.base_offset, replica.offsets.log_end) == (0, 1)
     refused(changed(data, record_count=7), InvalidRecord)
 
 
@@ -392,7 +392,7 @@ def test_no_damage_to_a_batch_gets_past_the_door(data: st.DataObject) -> None:
     try:
         rig.append(replica, bad)
     except BrokerError:
-        assert replica.state.log_end == 0
+        assert replica.offsets.log_end == 0
     else:
         assert 12 <= at < 16, "the leader epoch, which the broker writes anyway"
         assert values(replica) == [b"some value", b"another"]

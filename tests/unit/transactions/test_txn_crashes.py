@@ -364,7 +364,7 @@ class Model:
     def check(self) -> None:
         for name, partition in ((DATA, 0), (DATA, 1), (STATE, 0), (OFFSETS, 0)):
             replica = self.broker.rig.replica(name, partition)
-            assert replica.state.last_stable == replica.state.log_end, f"{replica.tp}: a transaction is open"
+            assert replica.offsets.last_stable == replica.offsets.log_end, f"{replica.tp}: a transaction is open"
             assert len(replica._commit_waiters) == len(replica._flush_waiters) == 0, f"{replica.tp}: somebody waits"
         for coordinator in (*self.broker.transactions.loaded(), *self.broker.groups.coordinators.loaded()):
             assert coordinator.waiting == 0
@@ -397,7 +397,7 @@ def check_offset(transactions: list[Transaction], found: int | None) -> None:
 def committed(replica: Replica) -> list[bytes | None]:
     """What a reader of committed data gets, told which transactions were aborted."""
     found: list[bytes | None] = []
-    offset = replica.state.log_start
+    offset = replica.offsets.log_start
     while True:
         fetched = replica.read(offset, 1 << 30, at_least_one=True, read_committed=True)
         data = fetched.records if isinstance(fetched.records, bytes) else fetched.records.read()

@@ -1,0 +1,150 @@
+"""Rules of the replica that follows a leader: where to fetch from, where to truncate to, what is committed.
+
+No I/O: the replica reports what was appended, flushed or cut, and each method returns what moved or what to do. With
+`leader` this is the only module that assigns an offset of a replica.
+"""
+
+from dataclasses import dataclass
+
+from penstock.partition.leader import move_log_start, stabilise
+from penstock.partition.leader_epoch import NO_EPOCH, check_epoch
+from penstock.partition.offsets import Offsets
+from penstock.partition.producers import ProducerTable
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFrom:
+    """What the next fetch of a follower asks its leader for; its offset is the follower's acknowledgement."""
+
+    leader: int
+    leader_epoch: int
+    offset: int
+    held_end: int
+    """Up to where the follower counts its log as held; less than `offset` with `flush=group`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateTo:
+    """Cut the log: the leader's history differs from here on."""
+
+    offset: int
+    below_high_watermark: bool
+    """Whether that takes back what was known to be committed, which must be reported."""
+
+
+class Follower:
+    """A replica that follows a leader, or waits to hear of one."""
+
+    __slots__ = (
+        "_leader_high_watermark",
+        "broker_id",
+        "flush_group",
+        "in_sync_min",
+        "leader",
+        "leader_epoch",
+        "offsets",
+        "partition_epoch",
+        "producers",
+    )
+
+    def __init__(
+        self,
+        offsets: Offsets,
+        producers: ProducerTable,
+        *,
+        broker_id: int,
+        in_sync_min: int,
+        flush_group: bool,
+        leader: int = NO_LEADER,
+        leader_epoch: int = NO_EPOCH,
+        partition_epoch: int = -1,
+    ) -> None:
+        self.broker_id = broker_id
+        self.offsets = offsets
+        self.producers = producers
+        self.in_sync_min = in_sync_min
+        """Of the topic, for when this replica leads."""
+        self.flush_group = flush_group
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self._leader_high_watermark = 0
+        stabilise(offsets, producers)
+
+    def configure(self, *, in_sync_min: int, flush_group: bool) -> bool:
+        """Apply a topic's settings; True when the high watermark moved."""
+        self.in_sync_min = in_sync_min
+        self.flush_group = flush_group
+        if not flush_group:
+            # What waited for the disk no longer does.
+            self.offsets.local_end = self.offsets.log_end
+        return self._advance()
+
+    def check_epoch(self, epoch: int) -> None:
+        check_epoch(epoch, self.leader_epoch)
+
+    def fetch_from(self) -> FetchFrom | None:
+        """What to ask the leader for next; None while there is no leader."""
+        if self.leader == NO_LEADER:
+            return None
+        offsets = self.offsets
+        return FetchFrom(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            offset=offsets.log_end,
+            held_end=offsets.local_end,
+        )
+
+    def replicated(self, log_end: int, leader_high_watermark: int) -> bool:
+        """The log grew to `log_end` by what the leader sent; True when the high watermark moved."""
+        offsets = self.offsets
+        assert log_end >= offsets.log_end, f"log end went back from {offsets.log_end} to {log_end}"
+        offsets.log_end = log_end
+        if not self.flush_group:
+            offsets.local_end = log_end
+        self._leader_high_watermark = leader_high_watermark
+        return self._advance()
+
+    def flushed(self, end: int) -> bool:
+        """Everything below `end` is on this replica's disk; True when the high watermark moved."""
+        offsets = self.offsets
+        end = min(end, offsets.log_end)
+        if not self.flush_group or end <= offsets.local_end:
+            return False
+        offsets.local_end = end
+        return self._advance()
+
+    def _advance(self) -> bool:
+        """The leader decides on the high watermark; a follower's is the part of it that the follower holds."""
+        committed = min(self._leader_high_watermark, self.offsets.local_end)
+        if committed <= self.offsets.high_watermark:
+            return False
+        self.offsets.high_watermark = committed
+        stabilise(self.offsets, self.producers)
+        return True
+
+    def diverged(self, leader_epoch_end: int, own_epoch_end: int) -> TruncateTo:
+        """Where to cut, given the ends of the newest epoch that leader and follower may share.
+
+        The next fetch tells whether the histories agree now; if not, it names an earlier epoch. The high watermark is
+        never what to cut to: a follower's may lag what it holds and the leader has committed.
+        """
+        offset = min(leader_epoch_end, own_epoch_end, self.offsets.log_end)
+        return TruncateTo(offset=offset, below_high_watermark=offset < self.offsets.high_watermark)
+
+    def truncated(self, log_end: int, producers: ProducerTable) -> None:
+        """The log was cut; `producers` are those of what is left."""
+        offsets = self.offsets
+        assert log_end <= offsets.log_end, f"a cut to {log_end}, beyond the log's end {offsets.log_end}"
+        self.producers = producers
+        offsets.log_end = log_end
+        offsets.local_end = min(offsets.local_end, log_end)
+        offsets.log_start = min(offsets.log_start, log_end)
+        offsets.high_watermark = min(offsets.high_watermark, log_end)
+        stabilise(offsets, producers)
+
+    def log_start_moved(self, log_start: int) -> None:
+        """Records below `log_start` were deleted. Only committed ones may be."""
+        move_log_start(self.offsets, self.producers, log_start)

@@ -1,0 +1,48 @@
+"""The offsets of one replica.
+
+    log_start <= last_stable <= high_watermark <= local_end <= log_end
+
+Readers see records below the high watermark, which every in-sync replica holds; readers of committed data see those
+below the last stable offset, before which no transaction is undecided. Everything may read the offsets; only the rules
+in `leader` and `follower` assign them.
+"""
+
+from dataclasses import dataclass
+
+from penstock.model.generated_errors import OffsetOutOfRange
+from penstock.model.ids import TopicPartition
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Offsets:
+    """Where the log of a replica starts and ends, and how much of it is held, committed and stable."""
+
+    log_start: int
+    last_stable: int
+    high_watermark: int
+    local_end: int
+    """How much of the log this replica counts as held: all of it, or with `flush=group` what is on its disk."""
+    log_end: int
+
+    @classmethod
+    def recovered(
+        cls, *, log_start: int, log_end: int, high_watermark: int, durable_end: int | None = None
+    ) -> "Offsets":
+        """The offsets of a log that was just opened. `durable_end` is given where only the disk counts."""
+        assert 0 <= log_start <= log_end, f"log start {log_start} beyond log end {log_end}"
+        high_watermark = min(max(high_watermark, log_start), log_end)
+        return cls(
+            log_start=log_start,
+            last_stable=high_watermark,
+            high_watermark=high_watermark,
+            local_end=log_end if durable_end is None else min(max(durable_end, high_watermark), log_end),
+            log_end=log_end,
+        )
+
+    def check_readable(self, offset: int, tp: TopicPartition) -> None:
+        """Raise for an offset outside of the log: between its start and its end it is or will be readable."""
+        if offset < self.log_start or offset > self.log_end:
+            raise OffsetOutOfRange(
+                f"Received request for offset {offset} for partition {tp}, but we only have log segments from offset "
+                f"{self.log_start} up to {self.log_end}."
+            )

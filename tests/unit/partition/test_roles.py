@@ -1,0 +1,467 @@
+"""The rules of leaders and followers, with one replica and with several."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from penstock.model.ids import TopicPartition
+from penstock.model.topic import PartitionState
+from penstock.partition.follower import FetchFrom, Follower, TruncateTo
+from penstock.partition.leader import Leader
+from penstock.partition.offsets import Offsets
+from penstock.partition.producers import ProducerTable
+from penstock.partition.role import Offline, Role, assume, refusal
+
+
+def state(
+    *,
+    leader: int = 1,
+    epoch: int = 0,
+    replicas: tuple[int, ...] = (1,),
+    isr: tuple[int, ...] | None = None,
+    version: int = 0,
+) -> PartitionState:
+    return PartitionState(
+        index=0,
+        leader=leader,
+        leader_epoch=epoch,
+        replicas=replicas,
+        isr=replicas if isr is None else isr,
+        partition_epoch=version,
+    )
+
+
+def fresh(
+    *,
+    log_start: int = 0,
+    log_end: int = 0,
+    high_watermark: int = 0,
+    durable_end: int | None = None,
+    in_sync_min: int = 1,
+    producers: ProducerTable | None = None,
+) -> Follower:
+    """A replica that has opened its log and has heard of no leader."""
+    offsets = Offsets.recovered(
+        log_start=log_start, log_end=log_end, high_watermark=high_watermark, durable_end=durable_end
+    )
+    table = ProducerTable() if producers is None else producers
+    return Follower(offsets, table, broker_id=1, in_sync_min=in_sync_min, flush_group=durable_end is not None)
+
+
+def led(role: Role, decided: PartitionState, now_ms: int = 0) -> Leader:
+    """The leader that a decision makes of a replica."""
+    assumed = assume(role, decided, now_ms).role
+    assert isinstance(assumed, Leader)
+    return assumed
+
+
+def leading(*, log_end: int = 0, high_watermark: int = 0, in_sync_min: int = 1, **kw: object) -> Leader:
+    return led(fresh(log_end=log_end, high_watermark=high_watermark, in_sync_min=in_sync_min), state(**kw))  # type: ignore[arg-type]
+
+
+def append(leader: Leader, log_end: int) -> bool:
+    return leader.appended(leader.offsets.log_end, log_end)
+
+
+def test_with_one_replica_everything_appended_is_committed() -> None:
+    partition = leading(log_end=5, high_watermark=3)
+    assert partition.offsets.high_watermark == 5
+
+    assert append(partition, 8)
+
+    assert (partition.offsets.log_end, partition.offsets.high_watermark) == (8, 8)
+
+
+def test_one_replica_is_enough_where_more_are_asked_for_than_exist() -> None:
+    partition = leading(in_sync_min=2)
+
+    partition.check_enough_in_sync()
+    assert append(partition, 1)
+    assert partition.committed(1)
+
+
+def test_the_leader_epoch_of_a_request_is_checked_unless_it_has_none() -> None:
+    partition = leading(epoch=5)
+
+    partition.check_epoch(-1)
+    partition.check_epoch(5)
+    with pytest.raises(FencedLeaderEpoch):
+        partition.check_epoch(4)
+    with pytest.raises(UnknownLeaderEpoch):
+        partition.check_epoch(6)
+
+
+def test_a_broker_that_does_not_lead_says_so() -> None:
+    role = assume(fresh(), state(leader=2, replicas=(1, 2)), 0).role
+
+    assert isinstance(role, Follower)
+    assert isinstance(refusal(role), NotLeaderOrFollower)
+
+
+def test_late_news_of_an_earlier_epoch_changes_nothing() -> None:
+    partition = leading(epoch=5)
+
+    assert assume(partition, state(epoch=4, leader=2, replicas=(1, 2)), 0) == (partition, False)
+
+    assert partition.leader_epoch == 5
+
+
+def test_the_high_watermark_is_the_least_log_end_in_the_isr() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1, 2))
+    append(partition, 10)
+    assert partition.offsets.high_watermark == 0
+
+    assert partition.follower_fetched(2, 0, 7, 0, now_ms=0).high_watermark_moved
+    partition.follower_fetched(3, 0, 2, 0, now_ms=0)
+
+    assert partition.offsets.high_watermark == 7, "replica 3 is not in the ISR and does not count"
+
+
+def test_a_replica_asked_into_the_isr_counts_before_the_response_and_a_dropped_one_until_it() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1, 2))
+    append(partition, 10)
+    partition.follower_fetched(2, 0, 5, 0, 0)
+    partition.follower_fetched(3, 0, 5, 0, 0)
+    assert partition.may_join(3)
+
+    partition.propose({1, 3})
+    partition.follower_fetched(2, 0, 9, 0, 0)
+    assert partition.offsets.high_watermark == 5
+    partition.follower_fetched(3, 0, 8, 0, 0)
+    assert partition.offsets.high_watermark == 8
+    partition.follower_fetched(3, 0, 10, 0, 0)
+    assert partition.offsets.high_watermark == 9, "replica 2 counts until its removal is written"
+
+    assert assume(partition, state(replicas=(1, 2, 3), isr=(1, 3), version=1), 0).high_watermark_moved
+    assert partition.offsets.high_watermark == 10
+
+
+def test_only_one_isr_change_is_in_flight() -> None:
+    partition = leading(replicas=(1, 2), isr=(1, 2))
+    partition.propose({1})
+
+    with pytest.raises(AssertionError):
+        partition.propose({1, 2})
+    partition.proposal_failed()
+    partition.propose({1})
+
+
+def test_the_high_watermark_stands_while_the_isr_is_too_small() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1,), in_sync_min=2)
+
+    assert not append(partition, 3)
+    assert partition.offsets.high_watermark == 0
+    with pytest.raises(NotEnoughReplicas):
+        partition.check_enough_in_sync()
+
+
+def test_acks_all_fails_where_the_isr_shrank_after_the_append() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1, 2), in_sync_min=2)
+    append(partition, 3)
+    partition.follower_fetched(2, 0, 3, 0, 0)
+    assert partition.committed(3)
+    assert not partition.committed(4)
+
+    partition = led(partition, state(replicas=(1, 2, 3), isr=(1,), version=1))
+
+    with pytest.raises(NotEnoughReplicasAfterAppend):
+        partition.committed(3)
+
+
+def test_only_fetches_of_the_current_epoch_count() -> None:
+    partition = leading(replicas=(1, 2), epoch=3)
+    append(partition, 4)
+
+    with pytest.raises(FencedLeaderEpoch):
+        partition.follower_fetched(2, 2, 4, 0, 0)
+    assert partition.offsets.high_watermark == 0
+    partition.follower_fetched(2, 3, 4, 0, 0)
+    assert partition.offsets.high_watermark == 4
+
+
+def test_a_new_epoch_forgets_how_far_followers_were() -> None:
+    partition = leading(replicas=(1, 2), epoch=3)
+    append(partition, 4)
+    partition.follower_fetched(2, 3, 4, 0, 0)
+
+    partition = led(partition, state(replicas=(1, 2), epoch=4))
+    append(partition, 6)
+
+    assert partition.offsets.high_watermark == 4
+    assert not partition.may_join(2)
+    assert partition.followers[2].log_end == -1
+
+
+def test_a_follower_joins_only_past_the_high_watermark_and_the_epochs_start() -> None:
+    partition = leading(log_end=10, high_watermark=4, replicas=(1, 2, 3), isr=(1, 2), epoch=7)
+    assert partition.epoch_start == 10
+    assert not partition.latest_is_known()
+
+    partition.follower_fetched(3, 7, 6, 0, 0)
+    assert not partition.may_join(3), "above the high watermark, but below where the epoch began"
+    partition.follower_fetched(3, 7, 10, 0, 0)
+    assert partition.may_join(3)
+    partition.follower_fetched(2, 7, 10, 0, 0)
+    assert partition.latest_is_known()
+
+
+def test_a_member_that_falls_behind_is_a_laggard_and_one_that_keeps_up_with_a_moving_end_is_not() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
+    append(partition, 10)
+    for follower in (2, 3):
+        partition.follower_fetched(follower, 0, 10, 0, now_ms=0)
+    for now_ms in range(1000, 40_000, 1000):
+        before = partition.offsets.log_end
+        append(partition, before + 5)
+        partition.follower_fetched(2, 0, before, 0, now_ms)
+
+    assert partition.laggards(39_000, 30_000) == {3}
+
+
+def test_a_stranger_is_no_follower() -> None:
+    partition = leading(replicas=(1, 2))
+
+    with pytest.raises(NotLeaderOrFollower):
+        partition.follower_fetched(9, 0, 0, 0, 0)
+
+
+def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_not() -> None:
+    offsets, tp = Offsets.recovered(log_start=3, log_end=9, high_watermark=9), TopicPartition("orders", 0)
+
+    offsets.check_readable(3, tp)
+    offsets.check_readable(9, tp)
+    for offset in (2, 10, -1):
+        with pytest.raises(OffsetOutOfRange):
+            offsets.check_readable(offset, tp)
+
+
+def test_the_log_start_never_passes_the_high_watermark() -> None:
+    partition = leading(log_end=5, replicas=(1, 2), high_watermark=2)
+
+    with pytest.raises(OffsetOutOfRange):
+        partition.log_start_moved(3)
+    partition.log_start_moved(2)
+    partition.log_start_moved(1)
+    assert partition.offsets.log_start == 2
+
+
+def test_the_last_stable_offset_is_the_first_undecided_but_within_the_log() -> None:
+    producers = ProducerTable()
+    partition = led(fresh(log_end=4, producers=producers), state())
+    assert partition.offsets.last_stable == 4
+
+    producers.record(7, 0, 0, 0, True, 4, 0, 0)
+    append(partition, 5)
+    append(partition, 10)
+    assert (partition.offsets.last_stable, partition.offsets.high_watermark) == (4, 10)
+    partition.log_start_moved(6)
+    assert partition.offsets.last_stable == 6
+    append(partition, 11)
+    assert partition.offsets.last_stable == 6
+    producers.record_marker(7, 0, 0, 11, True, 0, 0)
+    append(partition, 12)
+    assert partition.offsets.last_stable == 12
+
+
+def test_a_follower_that_is_cut_keeps_its_offsets_in_order() -> None:
+    follower = fresh(log_end=10, high_watermark=8)
+
+    follower.truncated(6, ProducerTable())
+
+    offsets = follower.offsets
+    assert (offsets.log_end, offsets.local_end, offsets.high_watermark, offsets.last_stable) == (6, 6, 6, 6)
+
+
+def test_a_follower_fetches_from_its_end_once_it_has_a_leader() -> None:
+    follower = fresh(log_end=10, high_watermark=4, durable_end=6)
+    assert follower.fetch_from() is None
+
+    role = assume(follower, state(leader=2, epoch=3, replicas=(1, 2)), 0).role
+
+    assert isinstance(role, Follower)
+    assert role.fetch_from() == FetchFrom(leader=2, leader_epoch=3, offset=10, held_end=6)
+
+
+def test_a_followers_high_watermark_is_the_part_of_the_leaders_that_it_holds() -> None:
+    follower = fresh(log_end=4, high_watermark=2)
+
+    assert follower.replicated(6, leader_high_watermark=9)
+    assert follower.offsets.high_watermark == 6
+    assert not follower.replicated(8, leader_high_watermark=5), "it never goes back"
+    assert follower.offsets.high_watermark == 6
+
+
+def test_where_the_disk_counts_a_follower_holds_what_is_flushed() -> None:
+    follower = fresh(log_end=4, high_watermark=4, durable_end=4)
+
+    assert not follower.replicated(8, leader_high_watermark=8)
+    assert follower.offsets.high_watermark == 4
+    assert follower.flushed(7)
+    assert (follower.offsets.high_watermark, follower.offsets.local_end) == (7, 7)
+
+
+def test_a_follower_truncates_to_the_end_of_the_epoch_that_it_shares_and_reports_what_was_committed() -> None:
+    follower = fresh(log_end=10, high_watermark=6)
+
+    assert follower.diverged(leader_epoch_end=8, own_epoch_end=9) == TruncateTo(offset=8, below_high_watermark=False)
+    assert follower.diverged(leader_epoch_end=12, own_epoch_end=7) == TruncateTo(offset=7, below_high_watermark=False)
+    assert follower.diverged(leader_epoch_end=5, own_epoch_end=9) == TruncateTo(offset=5, below_high_watermark=True)
+
+
+def test_a_leader_that_is_deposed_follows_with_the_offsets_it_has() -> None:
+    partition = leading(replicas=(1, 2), epoch=3)
+    append(partition, 5)
+
+    role = assume(partition, state(leader=2, epoch=4, replicas=(1, 2)), 0).role
+
+    assert isinstance(role, Follower)
+    assert (role.leader, role.leader_epoch, role.offsets.log_end) == (2, 4, 5)
+
+
+def test_nothing_brings_an_offline_replica_back() -> None:
+    offline = Offline(BrokerError("the disk failed"), 3)
+
+    assert assume(offline, state(epoch=4), 0) == (offline, False)
+    assert refusal(offline) is offline.reason
+
+
+def test_a_fetch_that_catches_up_makes_the_leader_propose_the_follower() -> None:
+    partition = leading(replicas=(1, 2, 3), isr=(1, 2))
+    append(partition, 4)
+    partition.follower_fetched(2, 0, 4, 0, 0)
+
+    assert partition.follower_fetched(3, 0, 3, 0, 0).propose_isr is None
+    assert partition.follower_fetched(3, 0, 4, 0, 0).propose_isr == {1, 2, 3}
+    partition.propose({1, 2, 3})
+    assert partition.follower_fetched(3, 0, 4, 0, 0).propose_isr is None, "one proposal is in flight at a time"
+
+
+def test_laggards_are_proposed_away_unless_a_proposal_is_in_flight() -> None:
+    partition = leading(log_end=10, replicas=(1, 2, 3))
+
+    assert partition.isr_without_laggards(30_000, 30_000) is None
+    assert partition.isr_without_laggards(30_001, 30_000) == {1}
+    partition.propose({1})
+    assert partition.isr_without_laggards(30_001, 30_000) is None
+
+
+class Replication(RuleBasedStateMachine):
+    """Whatever followers, controller and appends do: what readers saw is on every member of the maximal ISR."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partition = leading(replicas=(1, 2, 3), isr=(1, 2, 3), in_sync_min=2)
+        self.held = {2: 0, 3: 0}
+        self.version = 0
+        self.seen = 0
+
+    @rule(count=st.integers(1, 5))
+    def append(self, count: int) -> None:
+        append(self.partition, self.partition.offsets.log_end + count)
+
+    @rule(follower=st.sampled_from([2, 3]), count=st.integers(0, 9), now_ms=st.integers(0, 9))
+    def fetch(self, follower: int, count: int, now_ms: int) -> None:
+        self.held[follower] = min(self.held[follower] + count, self.partition.offsets.log_end)
+        self.partition.follower_fetched(follower, self.partition.leader_epoch, self.held[follower], 0, now_ms)
+
+    @rule(follower=st.sampled_from([2, 3]))
+    def drop(self, follower: int) -> None:
+        if self.partition.isr == self.partition.isr_proposed and follower in self.partition.isr:
+            self.partition.propose(self.partition.isr - {follower})
+
+    @rule(follower=st.sampled_from([2, 3]))
+    def join(self, follower: int) -> None:
+        if self.partition.isr == self.partition.isr_proposed and self.partition.may_join(follower):
+            self.partition.propose(self.partition.isr | {follower})
+
+    @rule(written=st.booleans())
+    def controller_responds(self, written: bool) -> None:
+        if written:
+            self.version += 1
+            isr = tuple(sorted(self.partition.isr_proposed))
+            epoch = self.partition.leader_epoch
+            self._decide(epoch, isr)
+        else:
+            self.partition.proposal_failed()
+
+    @rule()
+    def elected_again(self) -> None:
+        self.version += 1
+        isr = tuple(sorted(self.partition.isr))
+        epoch = self.partition.leader_epoch + 1
+        self._decide(epoch, isr)
+
+    def _decide(self, epoch: int, isr: tuple[int, ...]) -> None:
+        self.partition = led(self.partition, state(epoch=epoch, replicas=(1, 2, 3), isr=isr, version=self.version))
+
+    @invariant()
+    def committed_is_everywhere(self) -> None:
+        partition = self.partition
+        assert partition.offsets.high_watermark >= self.seen, "the high watermark went back"
+        if partition.offsets.high_watermark > self.seen:
+            self.seen = partition.offsets.high_watermark
+            assert len(partition.isr) >= 2
+            assert all(self.held[replica] >= self.seen for replica in partition.isr_maximal - {1})
+        assert (
+            partition.offsets.log_start
+            <= partition.offsets.last_stable
+            <= partition.offsets.high_watermark
+            <= partition.offsets.log_end
+        )
+
+
+TestReplication = Replication.TestCase
+TestReplication.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_leader_alone_commits_what_is_on_its_disk_and_no_more_where_that_counts() -> None:
+    partition = led(fresh(log_end=10, high_watermark=4, durable_end=6), state())
+
+    assert (partition.offsets.high_watermark, partition.offsets.local_end, partition.offsets.log_end) == (6, 6, 10)
+    assert partition.flushed(10)
+    assert partition.offsets.high_watermark == 10
+
+
+def test_what_was_committed_stays_so_where_the_durable_end_is_not_known() -> None:
+    partition = fresh(log_end=10, high_watermark=4, durable_end=0)
+
+    assert (partition.offsets.high_watermark, partition.offsets.local_end) == (4, 4)
+
+
+def test_nobody_lags_behind_a_leader_of_this_moment() -> None:
+    elected_ms, lag_ms_max = 1_700_000_000_000, 30_000
+    partition = led(fresh(log_end=10, high_watermark=10), state(epoch=5, replicas=(1, 2, 3)), elected_ms)
+    append(partition, 11)
+
+    assert partition.laggards(elected_ms + lag_ms_max, lag_ms_max) == frozenset()
+    assert partition.laggards(elected_ms + lag_ms_max + 1, lag_ms_max) == {2, 3}
+
+
+def test_a_replica_that_is_added_has_its_time_to_catch_up() -> None:
+    partition = leading(log_end=10, replicas=(1, 2))
+
+    partition = led(partition, state(replicas=(1, 2, 3), version=1), 50_000)
+
+    assert partition.laggards(60_000, 30_000) == {2}
+
+
+def test_the_same_state_again_leaves_a_proposal_in_flight() -> None:
+    partition = leading(log_end=10, high_watermark=5, replicas=(1, 2, 3), isr=(1, 2))
+    partition.follower_fetched(3, partition.leader_epoch, 5, 0, 0)
+    partition.propose({1, 2, 3})
+
+    assert assume(partition, state(replicas=(1, 2, 3), isr=(1, 2)), 0) == (partition, False)
+
+    assert partition.isr_maximal == {1, 2, 3}
+    partition.follower_fetched(2, partition.leader_epoch, 10, 0, 0)
+    assert partition.offsets.high_watermark == 5, "the one that may be in the ISR already counts"
