@@ -276,8 +276,10 @@ class Leader:
 
     def isr_without_laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
         """The ISR to propose because members lag; None when none do, or when a proposal is in flight."""
-        laggards = frozenset() if self.is_proposing else self.laggards(now_ms, lag_ms_max)
-        return self.isr - laggards if laggards else None
+        if self.is_proposing:
+            return None
+        remaining = self.isr - self.laggards(now_ms, lag_ms_max)
+        return None if remaining == self.isr else remaining
 
     @property
     def is_proposing(self) -> bool:
