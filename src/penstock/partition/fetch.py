@@ -1,10 +1,13 @@
-"""A fetch request against its partitions: which to look at, what they give, and what is worth telling.
+"""A fetch request against its partitions: which to look at, what they give, what is worth sending, and how to wait.
 
 Everything of Fetch that is neither bytes on the wire nor quotas. A request runs through here as
 
-    job = fetches.begin(...)        the session, or none; raises the session's errors
+    job = fetches.begin(...)        the reader's session, registered or not; raises the session's errors
     job.read()                      True: respond now; False: `job.wait(ms, callback)`, whose end reads again
     job.response(now_ms)            the id of the session and the results to send
+
+A job that waits opens a watch on each of its partitions (`PartitionWatch`). The partition's `watchers` notify it when
+the partition moves, and the job counts growth until that is enough, something went wrong, or time is up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +15,8 @@ from dataclasses import dataclass
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower
-from penstock.model.timers import Timers
+from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
-from penstock.partition.delayed_fetch import DelayedRead, PartitionWatch, Reader
 from penstock.partition.fetch_session import (
     EPOCH_FINAL,
     EPOCH_INITIAL,
@@ -25,11 +27,15 @@ from penstock.partition.fetch_session import (
     PartitionKey,
 )
 from penstock.partition.leader import Leader
+from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
 
 PARTITIONS_AT_ONCE_MAX = 200
 """Partitions that one request looks at in one turn of the loop, of more one after another."""
+
+RESTING_AT_ONCE_MAX = 1_000
+"""Partitions of one wait that rest from the start; of more, each rests when it has been notified."""
 
 PartitionResult = tuple[FetchPartition, Fetched | BrokerError]
 """A partition, and what it gave or why it gave nothing."""
@@ -51,65 +57,136 @@ def nobody_left() -> bool:
     return False
 
 
+class PartitionWatch:
+    """One reader's watch on the replica of one partition.
+
+    A session keeps its watches from one poll to the next, so that waiting on a thousand quiet partitions costs the same
+    as on one. A watch that is notified while no request waits closes by itself: the session has the partition marked as
+    active, and a reader that never comes back costs nothing more.
+    """
+
+    __slots__ = ("held_back", "partition", "replica", "resting", "seen", "session", "stable", "watching")
+
+    def __init__(self, replica: Replica, partition: FetchPartition, session: FetchSession) -> None:
+        self.replica = replica
+        self.partition = partition
+        self.session = session
+        self.seen = replica.watchers.readable_bytes
+        """What the replica had made visible when last looked at."""
+        self.stable = replica.offsets.last_stable
+        """Up to where committed data was counted."""
+        self.held_back = False
+        """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
+        self.watching = False
+        self.resting = False
+        """Whether it waits for more than the next byte."""
+
+    def open(self) -> None:
+        """Hear of everything that happens from now on."""
+        offsets = self.replica.offsets
+        self.seen = self.replica.watchers.readable_bytes
+        self.stable = offsets.last_stable
+        self.held_back = offsets.last_stable < offsets.high_watermark
+        if not self.watching or self.resting:
+            self.watching = True
+            self.resting = False
+            self.replica.watch(self)
+
+    def rest(self, grown_bytes: int) -> None:
+        """Hear of growth only when there is so much more than `seen`."""
+        if grown_bytes > 1 or self.resting:
+            self.resting = grown_bytes > 1
+            self.replica.watch(self, grown_bytes)
+
+    def grow(self) -> int:
+        """How many bytes there are more than `seen`, which then includes them."""
+        grown = self.replica.watchers.readable_bytes - self.seen
+        self.seen = self.replica.watchers.readable_bytes
+        return grown
+
+    def close(self) -> None:
+        if self.watching:
+            self.watching = self.resting = False
+            self.replica.unwatch(self)
+
+    def notify(self) -> None:
+        """The partition has news: mark it, and let the request that waits, if any, count what has grown."""
+        self.resting = False
+        grown = self.grow()
+        session = self.session
+        if session.id != NO_SESSION:
+            session.activate(self.partition)
+        waiting = session.waiting
+        if isinstance(waiting, FetchJob):
+            waiting.moved(self, grown)
+        else:
+            self.close()
+
+    def grown_committed(self, grown: int) -> int:
+        """How much more committed data there is, where all readers see `grown` bytes more.
+
+        A transaction's bytes become readable with its end, long after they were written: then the log is measured.
+        """
+        offsets = self.replica.offsets
+        counted, self.stable = self.stable, offsets.last_stable
+        was_held_back, self.held_back = self.held_back, offsets.last_stable < offsets.high_watermark
+        if not was_held_back and not self.held_back:
+            return grown
+        if counted == offsets.last_stable:
+            return 0
+        return self.replica.bytes_committed(max(counted, self.partition.fetch_offset), self.partition.bytes_max)
+
+
 class FetchJob:
-    """One request on its way to a response."""
+    """One request on its way to a response: its reading, its wait, and what it sends."""
 
     __slots__ = (
-        "_by_topic_id",
-        "_delayed",
+        "_bytes_missing",
+        "_completed",
+        "_count",
         "_epoch",
         "_fetches",
+        "_grown",
         "_limits",
-        "_partitions",
-        "_privileged",
-        "_reader",
+        "_patience",
+        "_resting",
         "_session",
+        "_timer",
         "_urgent",
-        "_wants_session",
         "bytes_read",
         "results",
     )
 
-    def __init__(
-        self,
-        fetches: "Fetches",
-        limits: FetchLimits,
-        *,
-        session: FetchSession | None,
-        partitions: Sequence[FetchPartition],
-        epoch: int,
-        wants_session: bool,
-        by_topic_id: bool,
-        privileged: bool,
-    ) -> None:
+    def __init__(self, fetches: "Fetches", limits: FetchLimits, session: FetchSession, epoch: int) -> None:
         self._fetches = fetches
         self._limits = limits
         self._session = session
-        self._partitions = partitions
         self._epoch = epoch
-        self._wants_session = wants_session
-        self._by_topic_id = by_topic_id
-        self._privileged = privileged
-        self._reader = fetches.reader_of(session)
-        self._delayed: DelayedRead | None = None
         self._urgent = False
         """Whether a partition failed, or too much happened while it was read."""
         self.results: list[PartitionResult] = []
         """What the last reading found, in the order of the request."""
         self.bytes_read = 0
+        self._timer: Timer | None = None
+        self._completed: Callable[[], None] | None = None
+        """To be called when the wait ends, while there is one."""
+
+    @property
+    def session_id(self) -> int:
+        """The session the request belongs to, if it came with one."""
+        return self._session.id
+
+    # Reading
 
     @property
     def is_large(self) -> bool:
         """Whether there are too many partitions to look at in one turn of the loop: `read_in_turns` does it."""
-        partitions = self._partitions if self._session is None else self._session.active
-        return len(partitions) > PARTITIONS_AT_ONCE_MAX
+        return len(self._session.active) > PARTITIONS_AT_ONCE_MAX
 
     @property
     def is_enough(self) -> bool:
         """Whether what was read is worth sending now."""
-        if self._urgent or self.bytes_read >= self._limits.bytes_min:
-            return True
-        return self._session is None and not self._partitions
+        return self._urgent or self.bytes_read >= self._limits.bytes_min or not len(self._session)
 
     def read(self) -> bool:
         """Look at every partition that may have news. True when the response is not worth delaying."""
@@ -119,10 +196,9 @@ class FetchJob:
         bytes_left = limits.bytes_max
         bytes_read = 0
         urgent = False
-        partitions = self._partitions if session is None else list(session.active.values())
-        for partition in partitions:
+        for partition in list(session.active.values()):
             try:
-                fetched = self._fetches.look(partition, self._reader, limits, bytes_left, at_least_one=bytes_read == 0)
+                fetched = self._fetches.look(partition, session, limits, bytes_left, at_least_one=bytes_read == 0)
             except BrokerError as error:
                 results.append((partition, error))
                 urgent = True
@@ -147,8 +223,7 @@ class FetchJob:
         self.bytes_read = 0
         found: dict[FetchPartition, Fetched | BrokerError] = {}
         readable: dict[FetchPartition, int] = {}
-        session = self._session
-        for partition in self._partitions if session is None else list(session.active.values()):
+        for partition in list(self._session.active.values()):
             self._read_one(partition, found)
             readable[partition] = readable_in(partition)
             if turns.spent():
@@ -172,7 +247,7 @@ class FetchJob:
         try:
             fetched = self._fetches.look(
                 partition,
-                self._reader,
+                self._session,
                 self._limits,
                 max(0, self._limits.bytes_max - self.bytes_read),
                 at_least_one=self.bytes_read == 0,
@@ -185,81 +260,140 @@ class FetchJob:
             found[partition] = fetched
             self.bytes_read += len(fetched.records)
 
+    # Waiting
+
     def wait(self, wait_ms: int, completed: Callable[[], None]) -> None:
-        """Wait for enough, read again and call back; one that is large calls back to be read in turns.
+        """Wait for enough, read again and call back, once; a large job calls back to be read in turns.
 
         A later request of the same session ends the wait.
         """
-        reader = self._reader
-        if reader.waiting is not None:
-            reader.waiting.complete()
+        session = self._session
+        if session.waiting is not None:
+            session.waiting.complete()
+        session.waiting = self
+        self._fetches.waiting += 1
+        self._completed = completed
+        self._bytes_missing = self._limits.bytes_min - self.bytes_read
+        self._grown: dict[PartitionWatch, int] = {}
+        """What each partition has more than when it was read."""
+        self._resting: dict[PartitionWatch, None] = {}
+        self._count = max(1, len(session))
+        self._patience = self._bytes_missing // (2 * self._count)
+        """Bytes by which a partition grows before it is worth a notification."""
+        # Those without a result are settled: their watches are open.
+        watches = [watch for partition, _ in self.results if isinstance(watch := partition.watch, PartitionWatch)]
+        rests = self._patience > 1 and len(watches) <= RESTING_AT_ONCE_MAX
+        for watch in watches:
+            watch.open()
+            if rests:
+                self._rest(watch)
+        self._timer = self._fetches.timers.after_ms(wait_ms, self.complete)
 
-        def again() -> None:
+    def complete(self) -> None:
+        """Stop waiting, read again and call back."""
+        completed = self._completed
+        if completed is not None:
             self._end_wait()
             if not self.is_large:
                 self.read()
             completed()
 
-        watches = [watch for partition, _ in self.results if isinstance(watch := partition.place, PartitionWatch)]
-        self._delayed = DelayedRead(
-            reader,
-            watches,
-            bytes_missing=self._limits.bytes_min - self.bytes_read,
-            read_committed=self._limits.read_committed,
-            completed=again,
-        )
-        self._fetches.waiting += 1
-        self._delayed.start(self._fetches.timers, wait_ms)
-
-    def _end_wait(self) -> None:
-        self._delayed = None
-        self._fetches.waiting -= 1
-
-    @property
-    def session_id(self) -> int:
-        """The session the request belongs to, if it came with one."""
-        return NO_SESSION if self._session is None else self._session.id
-
     def cancel(self) -> None:
-        """The connection closed: nobody wants the response."""
-        if self._delayed is not None:
-            self._delayed.cancel()
+        """Stop waiting without a response: the connection closed."""
+        if self._completed is not None:
             self._end_wait()
 
+    def _end_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._completed = None
+        self._fetches.waiting -= 1
+        session = self._session
+        session.waiting = None
+        if session.id == NO_SESSION:
+            for partition in session:
+                if partition.watch is not None:
+                    partition.watch.close()
+
+    def moved(self, watch: PartitionWatch, grown: int) -> None:
+        """A partition grew, or can no longer be read as before."""
+        if self._is_over(watch, grown):
+            self.complete()
+            return
+        if self._bytes_missing < self._count * self._patience:
+            # Those that rest may have enough between them: count them, and let them rest for less.
+            resting, self._resting = self._resting, {}
+            if any(self._is_over(each, each.grow()) for each in resting):
+                self.complete()
+                return
+            self._patience = self._bytes_missing // (2 * self._count)
+            for each in resting:
+                self._rest(each)
+        self._rest(watch)
+
+    def _rest(self, watch: PartitionWatch) -> None:
+        """Let a partition be quiet until it has grown by its share of half of what is missing.
+
+        Together they then have less than is missing, so that none has to be asked. Bytes that open transactions hold
+        back become readable without growth: a reader of committed data is told of everything while there are some.
+        """
+        patience = min(self._patience, watch.partition.bytes_max - self._grown.get(watch, 0))
+        if patience > 1 and not (self._limits.read_committed and watch.held_back):
+            self._resting[watch] = None
+            watch.rest(patience)
+        else:
+            watch.rest(0)
+
+    def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
+        """Count what a partition has more; whether that ends the wait."""
+        offsets = watch.replica.offsets
+        wanted = watch.partition
+        if not isinstance(watch.replica.role, Leader) or wanted.fetch_offset < offsets.log_start:
+            return True
+        if self._limits.read_committed:
+            if offsets.last_stable <= wanted.fetch_offset:
+                watch.held_back = True
+                return False
+            try:
+                grown = watch.grown_committed(grown)
+            except BrokerError:
+                # The log cannot be read: reading it once more gives the error to the client.
+                return True
+        self._bytes_missing -= grown
+        total = self._grown[watch] = self._grown.get(watch, 0) + grown
+        # A partition that has given all it may is not worth waiting for, whatever the others lack.
+        return self._bytes_missing <= 0 or total >= wanted.bytes_max
+
+    # Responding
+
     def response(self, now_ms: int) -> tuple[int, list[PartitionResult]]:
-        """The session to name and what to tell; `InvalidFetchSessionEpoch` when the response has been overtaken.
+        """The id of the session and what to send; `InvalidFetchSessionEpoch` when the response has been overtaken.
 
         Call it when the response goes out and not before: it notes what the reader then knows.
         """
         session = self._session
-        if session is not None:
-            session.check_response(self._epoch)
-            worth_sending: list[PartitionResult] = []
+        if session.id == NO_SESSION:
+            if self._epoch != EPOCH_INITIAL or not self._fetches.sessions.register(session, now_ms):
+                # Nothing is kept: not even for the collector of cycles.
+                for partition, _ in self.results:
+                    partition.watch = None
+                return NO_SESSION, self.results
             for partition, outcome in self.results:
-                if news(partition, outcome):
-                    worth_sending.append((partition, outcome))
-                    if isinstance(outcome, Fetched) and len(outcome.records):
-                        session.served(partition)
-            return session.id, worth_sending
+                news(partition, outcome)
+            return session.id, self.results
+        session.check_response(self._epoch)
+        worth_sending: list[PartitionResult] = []
         for partition, outcome in self.results:
-            news(partition, outcome)
-        if not self._wants_session:
-            return NO_SESSION, self.results
-        made = self._fetches.sessions.create(
-            (partition for partition, _ in self.results),
-            privileged=self._privileged,
-            by_topic_id=self._by_topic_id,
-            now_ms=now_ms,
-        )
-        if made is None:
-            return NO_SESSION, self.results
-        self._fetches.adopt(made)
-        return made.id, self.results
+            if news(partition, outcome):
+                worth_sending.append((partition, outcome))
+                if isinstance(outcome, Fetched) and len(outcome.records):
+                    session.served(partition)
+        return session.id, worth_sending
 
 
 def readable_in(partition: FetchPartition) -> int:
     """What the partition's replica has made visible so far; 0 where there is none."""
-    watch = partition.place
+    watch = partition.watch
     return watch.replica.watchers.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
@@ -273,7 +407,7 @@ def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
 class Fetches:
     """The read path over all partitions of this broker."""
 
-    __slots__ = ("_readers", "replicas", "sessions", "timers", "waiting")
+    __slots__ = ("replicas", "sessions", "timers", "waiting")
 
     def __init__(self, *, replicas: Replicas, sessions: FetchSessions, timers: Timers) -> None:
         self.replicas = replicas
@@ -281,8 +415,6 @@ class Fetches:
         self.timers = timers
         self.waiting = 0
         """Requests that wait for something to read."""
-        self._readers: dict[int, Reader] = {}
-        """By session id; they leave with their sessions."""
 
     def begin(
         self,
@@ -296,54 +428,46 @@ class Fetches:
         now_ms: int,
         privileged: bool = False,
     ) -> FetchJob:
-        """Take a request in. `asked` has each partition once: of several, the last counts."""
-        session: FetchSession | None = None
-        full = epoch in (EPOCH_INITIAL, EPOCH_FINAL)
-        if full:
-            self.sessions.close(session_id)
-        else:
+        """Take a request in; raises the errors of its session."""
+        if epoch not in (EPOCH_INITIAL, EPOCH_FINAL):
             session = self.sessions.resume(session_id, epoch, by_topic_id, asked, forgotten, now_ms)
-        return FetchJob(
-            self,
-            limits,
-            session=session,
-            partitions=() if session is not None else distinct(asked),
-            epoch=epoch,
-            wants_session=epoch == EPOCH_INITIAL,
-            by_topic_id=by_topic_id,
-            privileged=privileged,
-        )
+            if session is not None:
+                return FetchJob(self, limits, session, epoch)
+            # It forgot its last partition and is closed.
+            asked = ()
+        else:
+            self.sessions.close(session_id)
+        return FetchJob(self, limits, FetchSession(asked, privileged=privileged, by_topic_id=by_topic_id), epoch)
 
     def look(
-        self, partition: FetchPartition, reader: Reader, limits: FetchLimits, bytes_left: int, *, at_least_one: bool
+        self,
+        partition: FetchPartition,
+        session: FetchSession,
+        limits: FetchLimits,
+        bytes_left: int,
+        *,
+        at_least_one: bool,
     ) -> Fetched | None:
-        """Read one partition; None when it is in a session, has nothing new, and will make itself heard when it has."""
-        watch = partition.place
-        if (
-            not isinstance(watch, PartitionWatch)
-            or not isinstance(watch.replica.role, Leader)
-            or watch.reader is not reader
-        ):
-            if isinstance(watch, PartitionWatch):
-                watch.close()
-                partition.place = None
+        """Read one partition; None when its reader knows all of it: then it is watched from now on."""
+        watch = partition.watch
+        if not isinstance(watch, PartitionWatch) or not isinstance(watch.replica.role, Leader):
+            partition.unwatch()
             found = self.replicas.find(partition.topic, partition.partition)
-            partition.place = watch = PartitionWatch(found, partition, reader)
+            partition.watch = watch = PartitionWatch(found, partition, session)
         replica = watch.replica
         role, offsets = replica.role, replica.offsets
         if limits.replica_id >= 0 and isinstance(role, Leader) and limits.replica_id not in role.followers:
             raise NotLeaderOrFollower()
         offset = partition.fetch_offset
         if (
-            reader.session is not None
-            and offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
+            offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
             and partition.high_watermark == offsets.high_watermark
             and partition.log_start == offsets.log_start
             and (partition.leader_epoch < 0 or partition.leader_epoch == role.leader_epoch)
             and partition.fetched_epoch < 0
         ):
             watch.open()
-            reader.session.settle(partition)
+            session.settle(partition)
             return None
         return replica.read(
             offset,
@@ -353,26 +477,3 @@ class Fetches:
             leader_epoch=partition.leader_epoch,
             fetched_epoch=partition.fetched_epoch,
         )
-
-    def reader_of(self, session: FetchSession | None) -> Reader:
-        if session is None:
-            return Reader(None)
-        return self._readers[session.id]
-
-    def adopt(self, session: FetchSession) -> None:
-        """Keep a reader for a new session as long as it lives."""
-        reader = self._readers[session.id] = Reader(session)
-        session.on_close = self._left
-        for partition in session:
-            if isinstance(partition.place, PartitionWatch):
-                partition.place.close()
-                partition.place.reader = reader
-
-    def _left(self, session: FetchSession, partitions: Iterable[FetchPartition]) -> None:
-        reader = self._readers.pop(session.id) if session.closed else self._readers[session.id]
-        reader.left(partitions)
-
-
-def distinct(asked: Sequence[FetchPartition]) -> list[FetchPartition]:
-    """Each partition once, as it was asked for last, where it was asked for first."""
-    return list({(partition.topic, partition.partition): partition for partition in asked}.values())

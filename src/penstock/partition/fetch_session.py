@@ -6,6 +6,9 @@ what the reader asked and what it was last sent; the next response leaves out wh
 Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
 broker settles one when it has looked and found nothing, and activates it when its log moves.
 
+A full request is served from a session, too, one that is not registered; it is registered with the response if the
+request asked for that and there is room.
+
 Requests carry a session id and an epoch:
 
     id 0, epoch 0     a full request that asks for a session
@@ -16,11 +19,13 @@ Requests carry a session id and an epoch:
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 NO_SESSION = 0
 EPOCH_INITIAL = 0
+EPOCH_FIRST = 1
 EPOCH_FINAL = -1
 EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
@@ -35,7 +40,23 @@ def epoch_after(epoch: int) -> int:
     """Epochs of a session go 1, 2, ... and wrap to 1: 0 and -1 have meanings of their own."""
     if epoch < 0:
         return EPOCH_FINAL
-    return 1 if epoch == EPOCH_MAX else epoch + 1
+    return EPOCH_FIRST if epoch == EPOCH_MAX else epoch + 1
+
+
+class Watch(Protocol):
+    """A watch on the replica of a partition."""
+
+    def close(self) -> None:
+        """Be notified no more."""
+        ...
+
+
+class WaitingFetch(Protocol):
+    """A request that waits until there is enough to read."""
+
+    def complete(self) -> None:
+        """Stop waiting and respond with what there is."""
+        ...
 
 
 class FetchPartition:
@@ -50,8 +71,8 @@ class FetchPartition:
         "leader_epoch",
         "log_start",
         "partition",
-        "place",
         "topic",
+        "watch",
     )
 
     def __init__(
@@ -73,8 +94,8 @@ class FetchPartition:
         self.fetched_epoch = fetched_epoch
         self.high_watermark = -1
         self.log_start = -1
-        self.place: object | None = None
-        """Its driver's own: the replica it found for this partition, so that it looks once."""
+        self.watch: Watch | None = None
+        """The watch on its replica, once that has been found."""
 
     @property
     def key(self) -> PartitionKey:
@@ -88,6 +109,11 @@ class FetchPartition:
         self.follower_log_start = request.follower_log_start
         self.fetched_epoch = request.fetched_epoch
 
+    def unwatch(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+
     def note_response(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
         """Note what is about to be sent; False when nothing of it is new and the response may leave it out.
 
@@ -100,7 +126,7 @@ class FetchPartition:
 
 
 class FetchSession:
-    """The partitions of one reader, in the order in which they are to be served."""
+    """The partitions of one reader, in the order in which they are to be served: for one request, or registered."""
 
     __slots__ = (
         "_partitions",
@@ -110,27 +136,31 @@ class FetchSession:
         "created_ms",
         "epoch",
         "id",
-        "on_close",
         "privileged",
         "size",
         "used_ms",
+        "waiting",
     )
 
-    def __init__(self, id_: int, *, privileged: bool, by_topic_id: bool, now_ms: int) -> None:
-        self.id = id_
+    def __init__(self, partitions: Iterable[FetchPartition], *, privileged: bool, by_topic_id: bool) -> None:
+        """Of partitions that are named more than once, the last counts."""
+        self.id = NO_SESSION
+        """Chosen when it is registered."""
         self.privileged = privileged
         self.by_topic_id = by_topic_id
-        self.created_ms = now_ms
-        self.used_ms = now_ms
-        self.epoch = epoch_after(EPOCH_INITIAL)
+        self.created_ms = 0
+        self.used_ms = 0
+        self.epoch = EPOCH_FIRST
         self.size = 0
         """Partitions when last used, which is what eviction goes by."""
         self.closed = False
-        self._partitions: dict[PartitionKey, FetchPartition] = {}
-        self.active: dict[PartitionKey, FetchPartition] = {}
-        """Those that may have news, in the order in which they are to be served."""
-        self.on_close: Callable[[FetchSession, Iterable[FetchPartition]], None] | None = None
-        """Told of partitions that leave the session, also when it closes, so that their driver stops watching them."""
+        self._partitions: dict[PartitionKey, FetchPartition] = {
+            (partition.topic, partition.partition): partition for partition in partitions
+        }
+        self.active = self._partitions
+        """Those that may have news, in the order in which they are to be served: all of them until it is registered."""
+        self.waiting: WaitingFetch | None = None
+        """The request that waits; one at a time does."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -140,11 +170,6 @@ class FetchSession:
 
     def get(self, key: PartitionKey) -> FetchPartition | None:
         return self._partitions.get(key)
-
-    def add(self, partition: FetchPartition) -> None:
-        key = (partition.topic, partition.partition)
-        self._partitions[key] = partition
-        self.active[key] = partition
 
     def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Apply an incremental request: whatever it names has to be looked at again."""
@@ -158,14 +183,11 @@ class FetchSession:
             else:
                 held.ask(request)
                 active[key] = held
-        gone: list[FetchPartition] = []
         for key in forgotten:
             held = partitions.pop(key, None)
             if held is not None:
                 active.pop(key, None)
-                gone.append(held)
-        if gone and self.on_close is not None:
-            self.on_close(self, gone)
+                held.unwatch()
 
     def settle(self, partition: FetchPartition) -> None:
         """Nothing new there: leave it alone until it is activated or asked for again."""
@@ -191,10 +213,13 @@ class FetchSession:
             raise InvalidFetchSessionEpoch()
 
     def close(self) -> None:
+        """Watch no partition any more, and end the wait of the request that waits."""
         if not self.closed:
             self.closed = True
-            if self.on_close is not None:
-                self.on_close(self, self._partitions.values())
+            for partition in self._partitions.values():
+                partition.unwatch()
+            if self.waiting is not None:
+                self.waiting.complete()
 
 
 class FetchSessions:
@@ -251,7 +276,7 @@ class FetchSessions:
             self.partitions_cached += size - session.size
             session.size = size
         session.used_ms = now_ms
-        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.epoch = EPOCH_FIRST if epoch == EPOCH_MAX else epoch + 1
         return session
 
     def close(self, session_id: int) -> None:
@@ -260,21 +285,20 @@ class FetchSessions:
         if session is not None:
             self._remove(session)
 
-    def create(
-        self, partitions: Iterable[FetchPartition], *, privileged: bool, by_topic_id: bool, now_ms: int
-    ) -> FetchSession | None:
-        """A session for a full request that was answered; None when there is no room."""
-        listed = list(partitions)
-        if len(self._sessions) >= self.slots_max and not self._make_room(privileged, len(listed), now_ms):
-            return None
-        session = FetchSession(self._free_id(), privileged=privileged, by_topic_id=by_topic_id, now_ms=now_ms)
-        for partition in listed:
-            session.add(partition)
-        session.size = len(session)
-        self.partitions_cached += session.size
+    def register(self, session: FetchSession, now_ms: int) -> bool:
+        """Keep the session of a full request for incremental ones; False when there is no room."""
+        assert session.id == NO_SESSION, f"session {session.id} is registered already"
+        size = len(session)
+        if len(self._sessions) >= self.slots_max and not self._make_room(session.privileged, size, now_ms):
+            return False
+        session.id = self._free_id()
+        session.active = session.active.copy()
+        session.created_ms = session.used_ms = now_ms
+        session.size = size
+        self.partitions_cached += size
         self._sessions[session.id] = session
         heappush(self._stale, (now_ms, session.id))
-        return session
+        return True
 
     def _free_id(self) -> int:
         while True:

@@ -14,8 +14,7 @@ from tests.unit.partition.test_aborted_after_crash import Writers
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from penstock.model.turns import Turns
-from penstock.partition.delayed_fetch import PartitionWatch
-from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult
+from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult, PartitionWatch
 from penstock.partition.fetch_session import FetchPartition
 from penstock.partition.results import Fetched
 from penstock.partition.watchers import NOTIFIED_PER_LOOK
@@ -168,7 +167,7 @@ def test_a_session_is_closed_by_a_full_request_and_unknown_after() -> None:
 
     with pytest.raises(FetchSessionIdNotFound):
         begin(rig, session=session, epoch=1)
-    assert rig.fetches._readers == {}
+    assert len(rig.sessions) == 0
 
 
 def test_a_poll_ends_when_something_is_written() -> None:
@@ -374,7 +373,7 @@ def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_
     rig.sessions.close(session)
 
     assert [len(rig.replica(partition=p).watchers) for p in (0, 1)] == [0, 0]
-    assert rig.fetches._readers == {}
+    assert len(rig.sessions) == 0
 
 
 def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> None:

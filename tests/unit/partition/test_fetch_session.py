@@ -1,6 +1,5 @@
 """Fetch sessions: what an incremental answer may leave out, and whose session makes room."""
 
-from collections.abc import Iterable
 from itertools import count
 
 import pytest
@@ -32,7 +31,8 @@ def asked(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[Fetc
 
 
 def create(cache: FetchSessions, partitions: int, *, now_ms: int = 0, privileged: bool = False) -> FetchSession | None:
-    return cache.create(asked(*range(partitions)), privileged=privileged, by_topic_id=True, now_ms=now_ms)
+    session = FetchSession(asked(*range(partitions)), privileged=privileged, by_topic_id=True)
+    return session if cache.register(session, now_ms) else None
 
 
 def made(session: FetchSession | None) -> FetchSession:
@@ -169,15 +169,23 @@ def test_a_partition_that_gave_records_goes_to_the_end_of_the_line() -> None:
     assert [p.partition for p in session] == [1, 2, 0]
 
 
-def test_the_driver_hears_of_partitions_that_leave() -> None:
+class Watching:
+    """A watch that notes when it is closed."""
+
+    def __init__(self, partition: int, closed: list[int]) -> None:
+        self._partition = partition
+        self._closed = closed
+
+    def close(self) -> None:
+        self._closed.append(self._partition)
+
+
+def test_partitions_that_leave_are_watched_no_more() -> None:
     cache = sessions()
     session = made(create(cache, 3))
     left: list[int] = []
-
-    def note(_: FetchSession, gone: Iterable[FetchPartition]) -> None:
-        left.extend(p.partition for p in gone)
-
-    session.on_close = note
+    for partition in session:
+        partition.watch = Watching(partition.partition, left)
     cache.resume(session.id, 1, True, (), [(TOPIC, 1)], 0)
     assert left == [1]
     cache.close(session.id)
@@ -291,7 +299,8 @@ class Polling(RuleBasedStateMachine):
         for partition in request:
             self.response(partition)
         self.known = {p: self.logs[p] for p in partitions}
-        self.session = self.cache.create(request, privileged=False, by_topic_id=True, now_ms=self.now_ms)
+        session = FetchSession(request, privileged=False, by_topic_id=True)
+        self.session = session if self.cache.register(session, self.now_ms) else None
 
     def response(self, partition: FetchPartition) -> bool:
         high, start, failing = self.logs[partition.partition]
