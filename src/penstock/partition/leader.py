@@ -85,6 +85,7 @@ class Leader:
         "partition_epoch",
         "producers",
         "replicas",
+        "too_few_in_sync",
     )
 
     def __init__(
@@ -140,6 +141,8 @@ class Leader:
         """Whether an append is committed by itself: no follower has to hold it, and the page cache counts."""
         self._in_sync_needed = min(self.in_sync_min, len(self.replicas))
         """`min.insync.replicas`, or all replicas where there are fewer."""
+        self.too_few_in_sync = len(self.isr) < self._in_sync_needed
+        """Whether acks=all is refused and the high watermark stands."""
 
     def check_epoch(self, epoch: int) -> None:
         check_epoch(epoch, self.leader_epoch)
@@ -182,7 +185,7 @@ class Leader:
         It only rises, also when a replica that lags joins the ISR: what was read stays readable. And it stands while
         the ISR is too small, or what is read might be lost with the last replica that has it.
         """
-        if len(self.isr) < self._in_sync_needed:
+        if self.too_few_in_sync:
             return False
         least = self.offsets.local_end
         if self.followers:
@@ -198,7 +201,7 @@ class Leader:
 
     def check_enough_in_sync(self) -> None:
         """acks=all promises `min.insync.replicas` copies: refuse before writing what cannot be promised."""
-        if len(self.isr) < self._in_sync_needed:
+        if self.too_few_in_sync:
             raise NotEnoughReplicas(
                 f"The size of the current ISR {sorted(self.isr)} is insufficient to satisfy the min.isr requirement "
                 f"of {self._in_sync_needed}"

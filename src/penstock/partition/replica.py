@@ -10,19 +10,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
-from fastcrc.crc32 import iscsi as crc32c
-
 from penstock.config.log import TopicConfig
 from penstock.model.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_FLAG,
-    HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
-    MAGIC,
-    NO_TIMESTAMP,
-    PREFIX_BYTES,
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
@@ -49,10 +43,10 @@ from penstock.partition.role import Offline, Role
 from penstock.partition.validation import (
     HEAVY_BYTES,
     LIGHT_RECORDS_BYTES_MAX,
-    ZSTD_FROM_VERSION,
     TooHeavy,
     ValidationRules,
     one_batch,
+    plain_header,
     validate,
     validate_within,
 )
@@ -63,10 +57,7 @@ from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
-from penstock.wire.compression import LZ4
 from penstock.wire.decompression_budget import DecompressionBudget
-from penstock.wire.primitives import Malformed
-from penstock.wire.record_loops import check
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 VerifyTxn = Callable[[TopicPartition, int, int], bool]
@@ -79,9 +70,6 @@ FLUSH_NEVER = 2**63
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
 """From this version of transactions on, a marker has an epoch that is one more than that of the records it ends."""
-unpack_header = HEADER.unpack_from
-make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-"""A header without the check of its length that `_make` repeats."""
 
 
 class ProducersAt(NamedTuple):
@@ -245,44 +233,15 @@ class Replica:
         role = self.role
         if not isinstance(role, Leader):
             raise roles.refusal(role)
-        if acks_all:
+        if acks_all and role.too_few_in_sync:
             role.check_enough_in_sync()
         if records is None:
             records = memoryview(b"")
-        rules = self._rules
-        size = len(records)
-        if rules.plain and size >= HEADER_BYTES and not internal:
-            header = make_header(BatchHeader, unpack_header(records))
-            base_offset, length, _, magic, crc, attributes, last, base_time, max_time, _, _, sequence, count = header
-            if (
-                magic == MAGIC
-                and length + PREFIX_BYTES == size <= rules.bytes_max
-                and base_offset == 0
-                and (attributes == 0 or (rules.trusting and attributes <= LZ4 + (version >= ZSTD_FROM_VERSION)))
-                and last + 1 == count > 0
-                and (sequence >= 0 or header[9] < 0)
-            ):
-                if crc32c(records[ATTRIBUTES_AT:]) != crc:
-                    raise CorruptMessage(f"Record is corrupt (stored crc = {crc}) in topic partition {self.tp}.")
-                if attributes == 0:
-                    try:
-                        _, sound, delta_min, delta_max = check(records, HEADER_BYTES, size, count)
-                    except Malformed:
-                        # Refused below, in Kafka's words.
-                        sound, delta_min, delta_max = False, 0, 0
-                    base_time += delta_min
-                    sound = sound and base_time + delta_max - delta_min == max_time
-                else:
-                    sound = base_time <= max_time
-                if (
-                    sound
-                    and base_time > NO_TIMESTAMP
-                    and now_ms - base_time <= rules.before_max_ms
-                    and max_time - now_ms <= rules.after_max_ms
-                ):
-                    return self._store(role, records, header, now_ms)
         if internal:
             return self._append_own(role, records, now_ms, transaction_version)
+        header = plain_header(records, self._rules, now_ms, version, self.tp)
+        if header is not None:
+            return self._store(role, records, header, now_ms)
         return self._append_validated(role, one_batch(records, version), now_ms, verify_txn)
 
     def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:

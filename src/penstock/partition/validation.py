@@ -8,7 +8,7 @@ Records are walked. Compressed ones are taken at their header's word, unless the
 them to be checked (`compressed.check`): opening them costs more than everything else that happens to a batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -71,6 +71,10 @@ ZSTD_FROM_VERSION = 7
 TIMES, KEY_SIZES = 2, 5
 """Columns of `record_loops.Rows`."""
 
+unpack_header = HEADER.unpack_from
+make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+"""A header without the check of its length that `_make` repeats."""
+
 NO_CODEC = -1
 CODECS = {
     "producer": NO_CODEC,
@@ -130,6 +134,48 @@ def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[in
     failure = error(message)
     failure.record_errors = record_errors
     return failure
+
+
+def plain_header(
+    records: memoryview, rules: ValidationRules, now_ms: int, version: int, tp: TopicPartition
+) -> BatchHeader | None:
+    """The header of a batch that may be stored as it is; None where `validate` has to look, if only to say why not.
+
+    This is the path of almost every batch: its checks are those of `validate`, in one function.
+    """
+    size = len(records)
+    if not rules.plain or size < HEADER_BYTES:
+        return None
+    header = make_header(BatchHeader, unpack_header(records))
+    base_offset, length, _, magic, crc, attributes, last, base_time, max_time, _, _, sequence, count = header
+    if not (
+        magic == MAGIC
+        and length + PREFIX_BYTES == size <= rules.bytes_max
+        and base_offset == 0
+        and (attributes == 0 or (rules.trusting and attributes <= compression.LZ4 + (version >= ZSTD_FROM_VERSION)))
+        and last + 1 == count > 0
+        and (sequence >= 0 or header[9] < 0)
+    ):
+        return None
+    if crc32c(records[ATTRIBUTES_AT:]) != crc:
+        raise CorruptMessage(f"Record is corrupt (stored crc = {crc}) in topic partition {tp}.")
+    if attributes == 0:
+        try:
+            _, consecutive, delta_min, delta_max = check(records, HEADER_BYTES, size, count)
+        except Malformed:
+            return None
+        base_time += delta_min
+        if not consecutive or base_time + delta_max - delta_min != max_time:
+            return None
+    elif base_time > max_time:
+        return None
+    if (
+        base_time > NO_TIMESTAMP
+        and now_ms - base_time <= rules.before_max_ms
+        and max_time - now_ms <= rules.after_max_ms
+    ):
+        return header
+    return None
 
 
 def one_batch(records: memoryview, version: int) -> memoryview:
