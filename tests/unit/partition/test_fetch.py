@@ -361,6 +361,20 @@ def test_a_connection_that_closes_leaves_nothing_behind() -> None:
     assert all(not replica.watchers for replica in rig.replicas.live())
 
 
+def test_a_request_without_a_session_keeps_no_watch() -> None:
+    rig = Rig(topic(partitions=2))
+    asked = wanted(0, 1)
+    poll = Poll(rig, begin(rig, asked))
+    rig.append(rig.replica(partition=0), batch(b"a"))
+    rig.loop.run()
+    assert poll.done
+
+    poll.job.response(rig.clock.ms)
+
+    assert all(not replica.watchers for replica in rig.replicas.live())
+    assert [partition.watch for partition in asked] == [None, None], "nor a cycle for the collector"
+
+
 def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
     rig = Rig(topic(partitions=2))
     session = opened(rig, wanted(0, 1))

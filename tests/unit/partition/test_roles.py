@@ -412,11 +412,9 @@ class Replication(RuleBasedStateMachine):
             self.seen = partition.offsets.high_watermark
             assert len(partition.isr) >= 2
             assert all(self.held[replica] >= self.seen for replica in partition.isr_maximal - {1})
+        offsets = partition.offsets
         assert (
-            partition.offsets.log_start
-            <= partition.offsets.last_stable
-            <= partition.offsets.high_watermark
-            <= partition.offsets.log_end
+            offsets.log_start <= offsets.last_stable <= offsets.high_watermark <= offsets.local_end <= offsets.log_end
         )
 
 
