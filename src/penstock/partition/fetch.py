@@ -52,8 +52,8 @@ class FetchLimits:
     """The broker that fetches to keep a copy; negative: a consumer."""
 
 
-def nobody_left() -> bool:
-    """Whether the client is gone, where that cannot be."""
+def never_gone() -> bool:
+    """For a client that cannot disconnect."""
     return False
 
 
@@ -213,11 +213,11 @@ class FetchJob:
         self._urgent = urgent
         return self.is_enough
 
-    async def read_in_turns(self, turns: Turns, is_gone: Callable[[], bool] = nobody_left) -> bool:
+    async def read_in_turns(self, turns: Turns, is_gone: Callable[[], bool] = never_gone) -> bool:
         """`read` for many partitions, over as many turns of the loop as it takes.
 
-        What grew after it was looked at is looked at again before the last turn ends, so that whoever waits next has
-        missed nothing. For a client that `is_gone` it stops, without results.
+        A partition that grew after it was read is read again before the last turn ends, so that a wait that follows
+        misses nothing. For a client that `is_gone` it stops, without results.
         """
         self._urgent = False
         self.bytes_read = 0
@@ -335,7 +335,7 @@ class FetchJob:
         """Let a partition be quiet until it has grown by its share of half of what is missing.
 
         Together they then have less than is missing, so that none has to be asked. Bytes that open transactions hold
-        back become readable without growth: a reader of committed data is told of everything while there are some.
+        back become readable without growth: a reader of committed data watches everything while there are some.
         """
         patience = min(self._patience, watch.partition.bytes_max - self._grown.get(watch, 0))
         if patience > 1 and not (self._limits.read_committed and watch.held_back):
@@ -361,7 +361,7 @@ class FetchJob:
                 return True
         self._bytes_missing -= grown
         total = self._grown[watch] = self._grown.get(watch, 0) + grown
-        # A partition that has given all it may is not worth waiting for, whatever the others lack.
+        # A partition that has given all it may is not worth waiting for, even if others lack bytes.
         return self._bytes_missing <= 0 or total >= wanted.bytes_max
 
     # Responding

@@ -172,7 +172,7 @@ class FetchSession:
         return self._partitions.get(key)
 
     def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
-        """Apply an incremental request: whatever it names has to be looked at again."""
+        """Apply an incremental request: the partitions it names are looked at again."""
         partitions = self._partitions
         active = self.active
         for request in asked:

@@ -226,9 +226,9 @@ class Replica:
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """Append the one batch that `records` is, or raise why not. Offsets are written into `records` itself.
 
-        A batch that must be compressed anew or opened, and is large, is worked at off the loop: then the response is to
-        be awaited, and whoever sent it must not be heard again before. `internal` is a coordinator's own batch, for
-        whose markers `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
+        A large batch that has to be compressed or decompressed is validated in a thread: await the result, and read no
+        further request of its producer before. `internal` is a coordinator's own batch, for whose markers
+        `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
         """
         role = self.role
         if not isinstance(role, Leader):
@@ -263,7 +263,7 @@ class Replica:
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
         if attributes & TRANSACTIONAL_FLAG and verify_txn is None:
             raise TransactionalIdAuthorizationFailed()
-        # What is worked at later is copied now: the request's buffer is the connection's.
+        # A thread gets a copy: the request's buffer belongs to the connection.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
             return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
         try:

@@ -1,6 +1,6 @@
 """The partitions this broker holds, kept in step with the metadata.
 
-A partition costs next to nothing until somebody asks for it: its log is opened, its producers are read and its replica
+A partition costs next to nothing until a request needs it: its log is opened, its producers are read and its replica
 is made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
 """
 
@@ -134,12 +134,12 @@ class Replicas:
         return self._topics.get(name)
 
     def used(self, tp: TopicPartition) -> Replica | None:
-        """The replica of a partition that somebody has asked for; None where nobody has."""
+        """The replica of a partition, if a request has opened it."""
         replicas = self._live.get(tp.topic)
         return None if replicas is None else replicas.get(tp.partition)
 
     def live(self) -> Iterator[Replica]:
-        """The replicas that somebody has asked for; make a list of it before anything can change it."""
+        """The replicas that requests have opened; make a list of it before anything can change it."""
         return (replica for replicas in self._live.values() for replica in replicas.values())
 
     def __len__(self) -> int:
@@ -158,7 +158,7 @@ class Replicas:
     # Opening
 
     def _open(self, topic: str, partition: int) -> Replica:
-        """Make the replica that nobody has needed so far."""
+        """Open a replica at the first request for its partition."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition()
@@ -253,7 +253,7 @@ class Replicas:
         )
 
     def _check_whole(self) -> None:
-        """A partition that is nowhere may be in a directory that cannot be reached: then it must not begin anew."""
+        """Do not recreate a log while a log directory is offline: it may be there."""
         for directory in self._store.all_directories:
             directory.check()
 
@@ -297,7 +297,7 @@ class Replicas:
         """Read a log again because a batch in it does not hold together, and serve what does.
 
         Whether damage was set aside; None when the log cannot be repaired now. The partition is out of service
-        meanwhile, and whoever waits for it is told so.
+        meanwhile, and requests that wait for it fail.
         """
         log = self._store.get(tp)
         if log is None or not log.opened or log.offline is not None or log.cleaning is not None:
@@ -338,7 +338,7 @@ class Replicas:
         logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
         replays = [(log, self._threads.submit(self._replay, log.view(), log.high_watermark)) for log in logs]
         for log, work in replays:
-            # What is wrong with a log or its disk has been told, and whoever asks for the partition hears it again.
+            # The fault of a log or its disk is logged, and every request for the partition fails with it.
             with suppress(KafkaStorageError):
                 self._replayed[log.tp] = self._settle_replay(log, work.result)
         self._flush_found()
@@ -364,7 +364,7 @@ class Replicas:
                 if job is not None:
                     jobs.append((log, job))
         for (log, job), done in [((log, job), self._threads.submit(run_flush, job)) for log, job in jobs]:
-            # A failed flush takes the directory offline, and whoever asks for the partition hears it.
+            # A failed flush takes the directory offline, and every request for the partition fails with it.
             with suppress(KafkaStorageError):
                 log.finish_flush(job, done.result())
 
@@ -392,7 +392,7 @@ class Replicas:
                 if log is not None:
                     log.config = config
                     if log.is_lost:
-                        # Offline from here on, also after the next start; whoever asks for the partition hears why.
+                        # Offline from here on, also after the next start; requests for it fail with the reason.
                         with suppress(KafkaStorageError):
                             log.open()
                 elif created:
@@ -490,7 +490,7 @@ class Replicas:
     # Ending
 
     def went_offline(self, directory: LogDirectory) -> None:
-        """Nobody is served from a directory that failed; its partitions say so until the broker starts again."""
+        """A log directory failed: its replicas are offline until the broker starts again."""
         for replica in list(self.live()):
             if replica.log.directory is directory:
                 replica.leave(directory.unreachable())

@@ -126,7 +126,7 @@ class ValidationRules:
 
 
 class TooHeavy(Exception):
-    """A batch that holds more than may be worked at here, or is damaged: which, is found out off the loop."""
+    """A batch that holds more than may be decompressed on the loop, or is damaged: a thread finds out which."""
 
 
 def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[int, str]]) -> BrokerError:
