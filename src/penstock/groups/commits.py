@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.coordinator.step import Response, SetTimer, Step, Ticket
-from penstock.groups.classic.group import ClassicGroup
+from penstock.coordinator.step import Response, Step, Ticket
 from penstock.groups.commands import (
     ALL_COMMITTED,
     DEFAULT_RETENTION_MS,
@@ -14,16 +13,14 @@ from penstock.groups.commands import (
     DeleteOffsetsReply,
     Failure,
 )
-from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
 from penstock.groups.events import NO_EXPIRY_MS, OffsetCommitted, OffsetForgotten, TxnOffsetPending
+from penstock.groups.group import CommitValidation
 from penstock.groups.offset_store import OffsetStore
-from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     GroupSubscribedToTopic,
     IllegalGeneration,
     OffsetMetadataTooLarge,
     StaleMemberEpoch,
-    UnknownMemberId,
 )
 
 
@@ -35,15 +32,11 @@ def metadata_fits(metadata: str, length_max: int) -> bool:
 
 
 def commit(
-    command: CommitOffsets,
-    check: CommitCheck | None,
-    timer: SetTimer | None,
-    metadata_length_max: int,
-    ticket: Ticket,
-    now_ms: int,
+    command: CommitOffsets, validation: CommitValidation, metadata_length_max: int, ticket: Ticket, now_ms: int
 ) -> Step:
     """Take every entry whose note is not too long. One that its member may not commit fails the whole request."""
     group = command.group
+    check, timer = validation
     expire_ms = NO_EXPIRY_MS if command.retention_ms == DEFAULT_RETENTION_MS else now_ms + command.retention_ms
     events: list[OffsetCommitted] = []
     failures: dict[int, Failure] = {}
@@ -67,22 +60,10 @@ def commit(
 
 
 def commit_in_txn(
-    command: CommitTxnOffsets,
-    group: ClassicGroup | ConsumerGroup | None,
-    metadata_length_max: int,
-    ticket: Ticket,
-    now_ms: int,
-    *,
-    known: bool,
+    command: CommitTxnOffsets, validation: CommitValidation, metadata_length_max: int, ticket: Ticket, now_ms: int
 ) -> Step:
-    """Keep the entries pending until the transaction ends. `known` is whether there is a group, if only of offsets."""
-    try:
-        check = check_txn_commit(group, command.commit, known=known)
-    except StaleMemberEpoch:
-        return Step(responses=(Response(ticket, IllegalGeneration()),))
-    except BrokerError as error:
-        return Step(responses=(Response(ticket, error),))
-    step = commit(command.commit, check, None, metadata_length_max, ticket, now_ms)
+    """Keep the entries pending until the transaction ends."""
+    step = commit(command.commit, validation, metadata_length_max, ticket, now_ms)
     if isinstance(step.responses[0].reply, StaleMemberEpoch):
         # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
         return Step(responses=(Response(ticket, IllegalGeneration()),))
@@ -92,26 +73,6 @@ def commit_in_txn(
         if isinstance(event, OffsetCommitted)
     )
     return Step(events=pending, responses=step.responses)
-
-
-def check_txn_commit(
-    group: ClassicGroup | ConsumerGroup | None, command: CommitOffsets, *, known: bool
-) -> CommitCheck | None:
-    """Raise why a transaction may not commit offsets of a group; else the check for each partition, if any."""
-    if isinstance(group, ClassicGroup):
-        group.check_txn_commit(command.member_id, command.group_instance_id, command.generation)
-        return None
-    if group is not None:
-        return group.validate_commit(
-            command.member_id,
-            command.group_instance_id,
-            command.generation,
-            transactional=True,
-            version=command.version,
-        )
-    if command.generation >= 0:
-        raise UnknownMemberId if known else IllegalGeneration
-    return None
 
 
 def delete_offsets(

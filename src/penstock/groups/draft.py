@@ -18,6 +18,11 @@ class Draft:
         self._timers: dict[Hashable, SetTimer | CancelTimer] = {}
         self._jobs: list[Job] = []
 
+    @property
+    def writes(self) -> bool:
+        """Whether there is something for the log, which may refuse it."""
+        return bool(self._events)
+
     def remember(self, event: Event) -> None:
         self._events.append(event)
 

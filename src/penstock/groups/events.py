@@ -4,10 +4,13 @@ A record has a key, and the latest of a key counts; a value that ends in `Forgot
 events of groups with the consumer protocol stand beside their group, in `consumer.events`.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+
+if TYPE_CHECKING:
+    from penstock.groups.classic.rebalance import Rebalance
 
 NO_LEADER_EPOCH = -1
 NO_EXPIRY_MS = -1
@@ -79,6 +82,11 @@ class ClassicGroupSaved:
     leader: str | None
     state_ms: int
     members: tuple[ClassicMemberSaved, ...] = ()
+    becomes: "Rebalance | None" = field(default=None, compare=False, repr=False)
+    """What the group is once this is in the log, with what no record holds: requests that wait, members that join.
+
+    None where the event was read from a log.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +96,6 @@ class ClassicGroupForgotten:
     group: str
 
 
-ClassicEvent = (
-    OffsetCommitted | OffsetForgotten | TxnOffsetPending | TxnOffsetsDecided | ClassicGroupSaved | ClassicGroupForgotten
-)
+OffsetEvent = OffsetCommitted | OffsetForgotten | TxnOffsetPending | TxnOffsetsDecided
+
+ClassicEvent = OffsetEvent | ClassicGroupSaved | ClassicGroupForgotten

@@ -6,16 +6,15 @@ A shard may hold a million offsets, so it is gone through in slices, none of whi
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.draft import Draft
 from penstock.groups.events import ClassicGroupForgotten
+from penstock.groups.group import Group
 from penstock.groups.offset_store import SINCE_COMMIT, OffsetStore
 
 OFFSETS_PER_SLICE_MAX = 5_000
 """A slice ends with the topic that reaches this many, or this many groups without offsets."""
 
-Groups = Mapping[str, ClassicGroup | ConsumerGroup | None]
+Groups = Mapping[str, Group | None]
 """Groups by name; None is one that never had members, of which nothing is known but its offsets."""
 
 
@@ -66,7 +65,7 @@ class RetentionSweep:
         if name not in self._groups:
             return 0
         group = self._groups[name]
-        from_ms = group.offsets_expire_from() if isinstance(group, ClassicGroup) else SINCE_COMMIT
+        from_ms = SINCE_COMMIT if group is None else group.offsets_expire_from()
         if from_ms is None or (group is not None and group.subscribed_to(topic)):
             return 0
         expired = self._offset_store.expired(name, topic, from_ms, retention_ms, draft.now_ms)
@@ -81,9 +80,5 @@ class RetentionSweep:
         group = self._groups[name]
         if group is None:
             draft.remember(ClassicGroupForgotten(group=name))
-        elif group.empty:
-            if isinstance(group, ConsumerGroup):
-                for event in group.tombstones():
-                    draft.remember(event)
-            elif not group.awaited:
-                draft.remember(ClassicGroupForgotten(group=name))
+        elif group.empty and not group.expected:
+            draft.add(group.deletion(draft.now_ms))

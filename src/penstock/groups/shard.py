@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import NOTHING, Event, JobDone, Response, SetTimer, Step, Ticket, failed
+from penstock.coordinator.step import NOTHING, Event, JobDone, Response, Step, Ticket, failed
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.groups.commands import (
     NO_MEMBER_ID,
     CommitOffsets,
@@ -31,22 +30,23 @@ from penstock.groups.commands import (
 )
 from penstock.groups.commits import commit, commit_in_txn, delete_offsets
 from penstock.groups.consumer.events import JOINING_EPOCH, ConsumerEvent, ConsumerGroupMetadata
-from penstock.groups.consumer.group import CommitCheck, ConsumerGroup
-from penstock.groups.consumer.membership import ConsumerTimer, no_overrides
-from penstock.groups.consumer.migration import ClassicAdopted, MigrationPolicy, check_upgrade, upgraded
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.migration import MigrationPolicy, check_upgrade, upgraded
 from penstock.groups.consumer.requests import refusal
 from penstock.groups.consumer.responses import DescribedConsumerGroup
+from penstock.groups.consumer.settings import no_overrides
 from penstock.groups.draft import Draft
 from penstock.groups.events import (
     NO_STATE_MS,
-    ClassicEvent,
     ClassicGroupForgotten,
     ClassicGroupSaved,
     OffsetCommitted,
+    OffsetEvent,
     OffsetForgotten,
     TxnOffsetPending,
     TxnOffsetsDecided,
 )
+from penstock.groups.group import VALID, CommitValidation, Group, GroupTimer
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.retention import RetentionCheck, RetentionSweep
 from penstock.groups.topics import TopicsView
@@ -58,15 +58,13 @@ from penstock.model.generated_errors import (
     InvalidSessionTimeout,
     NotCoordinator,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 
 MS_PER_MINUTE = 60_000
 GROUP_NOT_FOUND_VERSION_MIN = 9
 """From this version of OffsetCommit on, a generation of a group that does not exist is not just an old one."""
-
-
-ShardEvent = ClassicEvent | ConsumerEvent
 
 
 class GroupShard:
@@ -90,7 +88,7 @@ class GroupShard:
         self._overrides = overrides
         self._topics = topics
         self._choose_member_id = choose_member_id
-        self._groups: dict[str, ClassicGroup | ConsumerGroup | None] = {}
+        self._groups: dict[str, Group | None] = {}
         """None is a group that never had members: it is nothing but its offsets, and there may be a great many."""
         self._offset_store = OffsetStore()
         self._sweep = RetentionSweep(self._groups, self._offset_store)
@@ -110,9 +108,8 @@ class GroupShard:
                 return self._sync(command, ticket, now_ms)
             case LeaveGroup():
                 return self._leave(command, ticket, now_ms)
-            case CommitTxnOffsets(commit=CommitOffsets(group=name)):
-                limit, known = self.config.offset_metadata_max_bytes, name in self._groups
-                return commit_in_txn(command, self._groups.get(name), limit, ticket, now_ms, known=known)
+            case CommitTxnOffsets():
+                return self._commit_in_txn(command, ticket, now_ms)
             case DeleteOffsets():
                 return self._delete_offsets(command, ticket)
             case DeleteGroups():
@@ -128,52 +125,49 @@ class GroupShard:
             retention_ms = self.config.offsets_retention_minutes * MS_PER_MINUTE
             self._sweep.look(retention_ms, self.config.offsets_retention_check_interval_ms, draft)
             return draft.step()
-        if isinstance(key, SessionEnd | JoinDeadline | SyncDeadline | ClassicAdopted):
-            group = self._groups.get(key.group)
-            draft = Draft(now_ms)
-            if isinstance(group, ClassicGroup):
-                if isinstance(key, ClassicAdopted):
-                    group.adopted(draft, rebalance=key.reason is not None)
-                else:
-                    group.wake(key, draft)
-            return draft.step()
-        assert isinstance(key, ConsumerTimer), f"{key} is no timer of a group"
+        assert isinstance(key, GroupTimer), f"{key} is no timer of a group"
         group = self._groups.get(key.group)
-        return group.wake(key, now_ms) if isinstance(group, ConsumerGroup) else NOTHING
+        return NOTHING if group is None else group.wake(key, now_ms)
 
     def finish(self, done: JobDone, now_ms: int) -> Step:
         """A job of a step of this shard ended."""
         group = self._groups.get(done.group)
-        return group.finish(done, now_ms) if isinstance(group, ConsumerGroup) else NOTHING
+        return NOTHING if group is None else group.finish(done, now_ms)
 
     def loaded(self, now_ms: int) -> Step:
         """Every record has been applied: watch over the members from now on, and over stale offsets."""
         draft = Draft(now_ms)
-        for group in self._groups.values():
-            if isinstance(group, ClassicGroup):
-                group.loaded(draft)
-            elif group is not None:
-                draft.add(group.loaded(now_ms))
+        for group in self._managed():
+            draft.add(group.loaded(now_ms))
         draft.wake_at(RetentionCheck(), now_ms + self.config.offsets_retention_check_interval_ms)
         return draft.step()
 
     def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
         """The log did not take a step's events, so they were not applied: its requests are answered with the failure.
 
-        The returned step takes the place of the refused one: it has a response for each of its responses, and its
-        timers. It has nothing to be written.
+        The returned step takes the place of the refused one: it has a response for each of its responses, and the
+        timers that are needed now. It has nothing to be written.
         """
         draft = Draft(now_ms)
-        draft.add(Step(timers=step.timers, jobs=step.jobs))
         for response in step.responses:
             joining = isinstance(response.reply, JoinReply)
             draft.respond(response.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
+        unchanged: dict[str, None] = {}
         for event in step.events:
-            if isinstance(event, ClassicGroupSaved | ClassicGroupForgotten):
-                group = self._groups.get(event.group)
-                if isinstance(group, ClassicGroup):
-                    go_on = group.refused if isinstance(event, ClassicGroupSaved) else group.resumed
-                    go_on(draft)
+            if isinstance(event, OffsetEvent):
+                continue
+            if isinstance(event, ClassicGroupSaved) and not event.members:
+                # As in Kafka: a record without members is not missed, and whoever joins may go on.
+                self.apply(event)
+                unchanged.pop(event.group, None)
+            else:
+                unchanged[event.group] = None  # type: ignore[attr-defined]
+        kept = tuple(timer for timer in step.timers if getattr(timer.key, "group", None) not in unchanged)
+        draft.add(Step(timers=kept, jobs=step.jobs))
+        for name in unchanged:
+            group = self._groups.get(name)
+            if group is not None:
+                draft.add(group.refused(step, now_ms))
         return draft.step()
 
     def unloaded(self) -> Step:
@@ -182,9 +176,8 @@ class GroupShard:
         There are only responses in it: the context drops the shard, and its timers with it.
         """
         draft = Draft(now_ms=0)
-        for group in self._groups.values():
-            if isinstance(group, ClassicGroup):
-                group.unloaded(NotCoordinator, draft)
+        for group in self._managed():
+            draft.add(group.unloaded(NotCoordinator))
         return draft.step()
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
@@ -194,17 +187,19 @@ class GroupShard:
         for name in names:
             for event in self._offset_store.of_gone_topic(name, self._topics.topic_id(name)):
                 draft.remember(event)
-        for group in self._groups.values():
-            if isinstance(group, ConsumerGroup):
-                draft.add(group.on_topics(names, now_ms))
+        for group in self._managed():
+            draft.add(group.on_topics(names, now_ms))
         return draft.step()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """The broker has other settings: they hold from the next command or timer on."""
         self.config = config
-        for group in self._groups.values():
-            if group is not None:
-                group.config = config
+        for group in self._managed():
+            group.reconfigure(config)
+
+    def _managed(self) -> Iterator[Group]:
+        """The groups that have or had members."""
+        return (group for group in self._groups.values() if group is not None)
 
     # Facts
 
@@ -259,7 +254,7 @@ class GroupShard:
         Raises UnknownMemberId or StaleMemberEpoch where a member of a group with the consumer protocol is out of date.
         """
         found = self._groups.get(group)
-        if isinstance(found, ConsumerGroup):
+        if found is not None:
             found.validate_fetch(member_id, member_epoch)
         return self._offset_store.all_of(group) if partitions is None else self._offset_store.some_of(group, partitions)
 
@@ -302,17 +297,11 @@ class GroupShard:
 
     def describe(self, group: str) -> DescribedGroup:
         """A classic group. Raises GroupIdNotFound, in Kafka's words, where there is none of that name and kind."""
-        found = self._found(group)
-        if isinstance(found, ConsumerGroup):
-            raise GroupIdNotFound(f"Group {group} is not a classic group.")
-        return found.described()
+        return self._found(group).described()
 
     def describe_consumer(self, group: str) -> DescribedConsumerGroup:
         """A group with the consumer protocol. Raises GroupIdNotFound as `describe` does."""
-        found = self._found(group)
-        if not isinstance(found, ConsumerGroup):
-            raise GroupIdNotFound(f"Group {group} is not a consumer group.")
-        return found.describe()
+        return self._found(group).described_consumer()
 
     def is_managed(self, group: str) -> bool:
         """Whether a group has or had members, as opposed to one that only stores offsets."""
@@ -326,25 +315,34 @@ class GroupShard:
     # One command each
 
     def _commit(self, command: CommitOffsets, ticket: Ticket, now_ms: int) -> Step:
-        check: CommitCheck | None = None
-        timer: SetTimer | None = None
+        group = self._groups.get(command.group)
         try:
-            group = self._groups.get(command.group)
-            if isinstance(group, ClassicGroup):
-                timer = group.check_commit(command.member_id, command.group_instance_id, command.generation, now_ms)
-            elif group is not None:
-                check = group.validate_commit(
-                    command.member_id,
-                    command.group_instance_id,
-                    command.generation,
-                    transactional=False,
-                    version=command.version,
-                )
+            if group is not None:
+                validation = group.validate_commit(command, now_ms)
             elif command.generation >= 0:
                 raise self._no_generation(command)
+            else:
+                validation = VALID
         except BrokerError as error:
             return failed(ticket, error)
-        return commit(command, check, timer, self.config.offset_metadata_max_bytes, ticket, now_ms)
+        return commit(command, validation, self.config.offset_metadata_max_bytes, ticket, now_ms)
+
+    def _commit_in_txn(self, command: CommitTxnOffsets, ticket: Ticket, now_ms: int) -> Step:
+        try:
+            validation = self._validate_txn_commit(command.commit)
+        except StaleMemberEpoch:
+            return failed(ticket, IllegalGeneration())
+        except BrokerError as error:
+            return failed(ticket, error)
+        return commit_in_txn(command, validation, self.config.offset_metadata_max_bytes, ticket, now_ms)
+
+    def _validate_txn_commit(self, command: CommitOffsets) -> CommitValidation:
+        group = self._groups.get(command.group)
+        if group is not None:
+            return group.validate_txn_commit(command)
+        if command.generation >= 0:
+            raise UnknownMemberId if command.group in self._groups else IllegalGeneration
+        return VALID
 
     def _no_generation(self, command: CommitOffsets) -> BrokerError:
         """Somebody says it is in a generation of a group that has never had one."""
@@ -369,24 +367,23 @@ class GroupShard:
         if error is not None:
             return Step(responses=(Response(ticket, JoinReply(member_id=command.member_id, error=error)),))
         group = self._groups.get(command.group)
-        draft = Draft(now_ms)
-        if isinstance(group, ConsumerGroup):
-            if not group.empty:
-                return group.join_classic(command, ticket, now_ms)
-            if command.member_id != NO_MEMBER_ID:
-                return Step(
-                    responses=(Response(ticket, JoinReply(member_id=command.member_id, error=UnknownMemberId)),)
-                )
-            draft.add(Step(events=group.tombstones()))
-        is_new = command.group not in self._groups or isinstance(group, ConsumerGroup)
-        if not isinstance(group, ClassicGroup):
-            group = self._new_classic(command.group, now_ms)
-            self._groups[command.group] = group
-        if is_new:
-            # So that the group is known after a crash, whatever comes of this.
-            draft.remember(group.saved())
-        group.join(command, ticket, draft)
-        return draft.step()
+        if isinstance(group, ConsumerGroup) and group.empty:
+            return self._become_classic(group, command, ticket, now_ms)
+        if group is not None:
+            return group.join(command, ticket, now_ms)
+        created = self._new_classic(command.group, now_ms)
+        if command.group not in self._groups:
+            return created.join_first(command, ticket, now_ms)
+        step = created.join(command, ticket, now_ms)
+        self._groups[command.group] = created
+        return step
+
+    def _become_classic(self, group: ConsumerGroup, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
+        """A classic member joins an empty group with the consumer protocol, which ends."""
+        if command.member_id != NO_MEMBER_ID:
+            return Step(responses=(Response(ticket, JoinReply(member_id=command.member_id, error=UnknownMemberId)),))
+        joined = self._new_classic(group.name, now_ms).join_first(command, ticket, now_ms)
+        return group.deletion(now_ms).then(joined)
 
     def _sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
         group = self._groups.get(command.group)
@@ -394,11 +391,7 @@ class GroupShard:
             return failed(ticket, InvalidGroupId())
         if group is None or group.empty:
             return failed(ticket, UnknownMemberId())
-        if isinstance(group, ConsumerGroup):
-            return group.sync_classic(command, ticket, now_ms)
-        draft = Draft(now_ms)
-        group.sync(command, ticket, draft)
-        return draft.step()
+        return group.sync(command, ticket, now_ms)
 
     def _heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
         group = self._groups.get(command.group)
@@ -406,31 +399,21 @@ class GroupShard:
             return failed(ticket, InvalidGroupId())
         if group is None:
             return failed(ticket, UnknownMemberId())
-        if isinstance(group, ConsumerGroup):
-            return group.heartbeat_classic(command, ticket, now_ms)
-        draft = Draft(now_ms)
-        group.heartbeat(command, ticket, draft)
-        return draft.step()
+        return group.heartbeat(command, ticket, now_ms)
 
     def _leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
         if not command.group:
             return failed(ticket, InvalidGroupId())
         if command.group not in self._groups:
             return failed(ticket, UnknownMemberId())
-        group = self._groups[command.group]
-        if isinstance(group, ConsumerGroup):
-            return group.leave_classic(command, ticket, now_ms)
-        draft = Draft(now_ms)
-        (group or self._new_classic(command.group)).leave(command, ticket, draft)
-        return draft.step()
+        return self._found(command.group).leave(command, ticket, now_ms)
 
     def _delete_offsets(self, command: DeleteOffsets, ticket: Ticket) -> Step:
         if not command.group:
             return failed(ticket, InvalidGroupId())
         try:
             group = self._found(command.group)
-            if isinstance(group, ClassicGroup):
-                group.check_offset_delete()
+            group.validate_offset_delete()
         except BrokerError as error:
             return failed(ticket, error)
         return delete_offsets(command, group.subscribed_to, self._offset_store, ticket)
@@ -441,17 +424,12 @@ class GroupShard:
         for name in dict.fromkeys(command.groups):
             try:
                 group = self._found(name)
-                if isinstance(group, ConsumerGroup):
-                    group.validate_delete()
-                    tombstones: tuple[ShardEvent, ...] = group.tombstones()
-                else:
-                    group.check_delete()
-                    group.retired(draft)
-                    tombstones = (ClassicGroupForgotten(group=name),)
+                group.validate_delete()
             except BrokerError as error:
                 failures[name] = error
             else:
-                draft.add(Step(events=(*self._offset_store.tombstones_of(name), *tombstones)))
+                draft.add(Step(events=tuple(self._offset_store.tombstones_of(name))))
+                draft.add(group.deletion(now_ms))
         draft.respond(ticket, DeleteGroupsReply(failures))
         return draft.step()
 
@@ -460,17 +438,15 @@ class GroupShard:
         if error is not None:
             return failed(ticket, error)
         joins = command.member_epoch == JOINING_EPOCH
-        group = self._groups.get(command.group)
-        if isinstance(group, ConsumerGroup):
-            return group.heartbeat(command, ticket, now_ms)
-        if command.group not in self._groups:
-            if joins:
-                return self._new_consumer(command.group).heartbeat(command, ticket, now_ms)
-            kind = "Consumer group" if command.member_epoch > JOINING_EPOCH else "Group"
-            return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
-        if not joins:
-            return failed(ticket, GroupIdNotFound(f"Group {command.group} is not a consumer group."))
-        return self._upgrade(group or self._new_classic(command.group), command, ticket, now_ms)
+        if command.group in self._groups:
+            group = self._found(command.group)
+            if joins and isinstance(group, ClassicGroup):
+                return self._upgrade(group, command, ticket, now_ms)
+            return group.consumer_heartbeat(command, ticket, now_ms)
+        if joins:
+            return self._new_consumer(command.group).consumer_heartbeat(command, ticket, now_ms)
+        kind = "Consumer group" if command.member_epoch > JOINING_EPOCH else "Group"
+        return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
 
     def _upgrade(self, group: ClassicGroup, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
         """A member with the consumer protocol joins a classic group, which becomes one of its kind.
@@ -478,7 +454,7 @@ class GroupShard:
         What it becomes is decided on a copy; the real one is made when the events are applied.
         """
         draft = Draft(now_ms)
-        draft.remember(ClassicGroupForgotten(group=group.name))
+        draft.add(group.deletion(now_ms))
         becomes = self._new_consumer(group.name)
         if not group.empty:
             image = group.image()
@@ -491,19 +467,18 @@ class GroupShard:
             for event in events:
                 draft.remember(event)
                 becomes.apply(event)
-        joined = becomes.heartbeat(command, ticket, now_ms)
+        joined = becomes.consumer_heartbeat(command, ticket, now_ms)
         if any(isinstance(response.reply, BrokerError) for response in joined.responses):
             return joined  # The group stays as it was: nobody joined it.
         if not group.empty:
-            group.unloaded(RebalanceInProgress, draft)
+            draft.add(group.unloaded(RebalanceInProgress))
             draft.add(becomes.loaded(now_ms))
-        group.retired(draft)
         draft.add(joined)
         return draft.step()
 
     # Groups
 
-    def _found(self, name: str) -> ClassicGroup | ConsumerGroup:
+    def _found(self, name: str) -> Group:
         """The group of that name. Raises GroupIdNotFound."""
         if name not in self._groups:
             raise GroupIdNotFound(f"Group {name} not found.")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.unit.groups.rig import as_recorded
+
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
 from penstock.groups.commands import ConsumerHeartbeat, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
@@ -63,6 +65,8 @@ class Rig:
         self.config = BrokerConfig(group_consumer_assignment_interval_ms=assignment_interval_ms, **settings)
         self.ids = itertools.count(1)
         self.tickets = itertools.count(1)
+        self.overrides: dict[str, str] = {}
+        """Settings that groups have of their own."""
         self.shard = self.new_shard()
         self.now_ms = NOW_MS
         self.log: list[Event] = []
@@ -72,7 +76,9 @@ class Rig:
         self.jobs_wait = False
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, lambda prefix: f"{prefix or 'id'}-{next(self.ids)}")
+        return GroupShard(
+            self.config, self.topics, lambda prefix: f"{prefix or 'id'}-{next(self.ids)}", lambda group: self.overrides
+        )
 
     # Doing what a step says
 
@@ -146,7 +152,7 @@ class Rig:
         self.timers.clear()
         self.jobs.clear()
         for event in self.log:
-            self.shard.apply(event)
+            self.shard.apply(as_recorded(event))
         self.do(self.shard.loaded(self.now_ms))
 
     # Looking

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
@@ -17,6 +18,7 @@ from penstock.groups.commands import (
     SyncGroup,
     SyncReply,
 )
+from penstock.groups.events import ClassicGroupSaved
 from penstock.groups.retention import RetentionCheck
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import BrokerError
@@ -135,11 +137,16 @@ class Rig:
         self.shard = self.new_shard()
         self.timers.clear()
         for event in self.log:
-            self.shard.apply(event)
+            self.shard.apply(as_recorded(event))
         self.run(self.shard.loaded(self.now_ms))
 
     def state(self, group: str = "g") -> str:
         return self.shard.describe(group).state
+
+
+def as_recorded(event: Event) -> Event:
+    """What comes back of an event that was a record of `__consumer_offsets`."""
+    return replace(event, becomes=None) if isinstance(event, ClassicGroupSaved) else event
 
 
 class Client:

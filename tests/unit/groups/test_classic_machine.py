@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.groups.rig import Rig, subscription
+from tests.unit.groups.rig import Rig, as_recorded, subscription
 
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.members import Member
@@ -167,10 +167,13 @@ class Groups(RuleBasedStateMachine):
         """Some, in any order; leaders that are among them assign work that says whose it is."""
         for member in data.draw(st.permutations(self.members(group)))[data.draw(st.integers(0, 1)) :]:
             found = classic_groups(self.rig.shard)[group]
-            generation = found.generation - (data.draw(st.integers(0, 9)) == 0)
-            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.members}
-            leads = member.member_id == found.members.leader and found.state.value == "CompletingRebalance"
-            if leads and generation == found.generation:
+            generation = found.rebalance.generation - (data.draw(st.integers(0, 9)) == 0)
+            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.rebalance.members}
+            leads = (
+                member.member_id == found.rebalance.members.leader
+                and found.rebalance.state.value == "CompletingRebalance"
+            )
+            if leads and generation == found.rebalance.generation:
                 self.work[group, generation] = set(work.values())
             self.ask(
                 SyncGroup(
@@ -188,7 +191,7 @@ class Groups(RuleBasedStateMachine):
     def heartbeat(self, data: st.DataObject, group: str, late: bool) -> None:
         member_id, instance = self.somebody(group, data)
         found = classic_groups(self.rig.shard).get(group)
-        generation = found.generation - late if found else 0
+        generation = found.rebalance.generation - late if found else 0
         self.ask(Heartbeat(group=group, member_id=member_id, group_instance_id=instance, generation=generation))
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS), count=st.integers(1, 3))
@@ -205,7 +208,7 @@ class Groups(RuleBasedStateMachine):
     def commit(self, data: st.DataObject, group: str, partition: int, offset: int) -> None:
         member_id, instance = self.somebody(group, data)
         found = classic_groups(self.rig.shard).get(group)
-        generation = -1 if member_id == "" or found is None else found.generation
+        generation = -1 if member_id == "" or found is None else found.rebalance.generation
         ticket = self.ask(
             CommitOffsets(
                 group=group,
@@ -256,14 +259,14 @@ class Groups(RuleBasedStateMachine):
 
     def members(self, group: str) -> list[Member]:
         found = classic_groups(self.rig.shard).get(group)
-        return [*found.members] if found else []
+        return [*found.rebalance.members] if found else []
 
     @invariant()
     def every_request_is_answered_or_waits_once(self) -> None:
         waiting = [
             ticket
             for group in classic_groups(self.rig.shard).values()
-            for member in group.members
+            for member in group.rebalance.members
             for ticket in (member.join_ticket, member.sync_ticket)
             if ticket is not None
         ]
@@ -275,50 +278,52 @@ class Groups(RuleBasedStateMachine):
     def every_timer_has_something_to_ring_for(self) -> None:
         due: set[Hashable] = set()
         for name, group in classic_groups(self.rig.shard).items():
-            due |= {SessionEnd(name, member_id) for member_id in group._pending}
-            due |= {SessionEnd(name, member.member_id) for member in group.members}
-            if group.state.value == "PreparingRebalance":
+            due |= {SessionEnd(name, member_id) for member_id in group.rebalance.pending}
+            due |= {SessionEnd(name, member.member_id) for member in group.rebalance.members}
+            if group.rebalance.state.value == "PreparingRebalance":
                 due.add(JoinDeadline(name))
                 assert JoinDeadline(name) in self.rig.timers, "a rebalance has an end"
-            if group._unsynced:
+            if group.rebalance.unsynced:
                 due.add(SyncDeadline(name))
                 assert SyncDeadline(name) in self.rig.timers, "members have to ask for their work in time"
-            for member in group.members:
+            for member in group.rebalance.members:
                 watched = SessionEnd(name, member.member_id) in self.rig.timers
                 assert watched or (member.awaits and not member.is_new), "silence is noticed"
-                assert not watched or self.rig.timers[SessionEnd(name, member.member_id)] == member.timer_ms
+                assert not watched or self.rig.timers[SessionEnd(name, member.member_id)] == member.session.timer_ms
         assert self.rig.membership_timers <= due
 
     @invariant()
     def the_log_says_what_the_groups_came_to(self) -> None:
         replayed = self.rig.new_shard()
         for event in self.rig.log:
-            replayed.apply(event)
+            replayed.apply(as_recorded(event))
         live, after = classic_groups(self.rig.shard), classic_groups(replayed)
         for name, group in live.items():
-            if group.state.value == "Stable":
-                assert after[name].saved() == group.saved()
-                assert after[name].subscribed == group.subscribed
-            if group.state.value == "Empty" and name in after and self.rig.refusing is None:
-                assert after[name].generation <= group.generation
+            if group.rebalance.state.value == "Stable":
+                assert after[name].rebalance.saved() == group.rebalance.saved()
+                assert after[name].rebalance.subscribed == group.rebalance.subscribed
+            if group.rebalance.state.value == "Empty" and name in after and self.rig.refusing is None:
+                assert after[name].rebalance.generation <= group.rebalance.generation
         assert {(name, found.partition): found.offset for name, found in replayed.committed()} == self.committed
         assert list(self.rig.shard.committed()) == list(replayed.committed())
 
     @invariant()
     def a_stable_group_has_work_of_its_own_generation_only(self) -> None:
         for name, group in classic_groups(self.rig.shard).items():
-            if group.state.value == "Stable":
-                for member in group.members:
+            if group.rebalance.state.value == "Stable":
+                for member in group.rebalance.members:
                     if member.assignment:
                         generation, _, _ = member.assignment.partition(b":")
-                        assert int(generation) == group.generation, f"{name} works on what {generation!r} gave it"
+                        assert int(generation) == group.rebalance.generation, (
+                            f"{name} works on what {generation!r} gave it"
+                        )
 
     @invariant()
     def nothing_waits_for_ever(self) -> None:
         """A group that is not at rest goes on by itself: something is due."""
         for name, group in classic_groups(self.rig.shard).items():
-            if group.state.value == "CompletingRebalance":
-                assert SyncDeadline(name) in self.rig.timers or not group._unsynced
+            if group.rebalance.state.value == "CompletingRebalance":
+                assert SyncDeadline(name) in self.rig.timers or not group.rebalance.unsynced
 
     def teardown(self) -> None:
         """Left alone, every group ends empty, everybody is answered and no timer is left."""

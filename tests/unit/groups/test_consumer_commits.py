@@ -3,6 +3,8 @@
 import pytest
 from tests.unit.groups.consumer_rig import Rig, assigned, classic_join, topic_id
 
+from penstock.groups.commands import CommitOffsets
+from penstock.groups.group import PartitionCheck
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     IllegalGeneration,
@@ -15,8 +17,15 @@ from penstock.model.generated_errors import (
 A = topic_id("a")
 
 
-def validate(rig: Rig, member_id: str, epoch: int, *, transactional: bool = False, version: int = 9) -> object:
-    return rig.group().validate_commit(member_id, None, epoch, transactional=transactional, version=version)
+def validate(
+    rig: Rig, member_id: str, epoch: int, *, transactional: bool = False, version: int = 9
+) -> PartitionCheck | None:
+    command = CommitOffsets(
+        group="g", member_id=member_id, group_instance_id=None, generation=epoch, entries=(), version=version
+    )
+    group = rig.group()
+    validation = group.validate_txn_commit(command) if transactional else group.validate_commit(command, rig.now_ms)
+    return validation.check
 
 
 def test_a_member_commits_what_it_likes_in_its_own_epoch() -> None:
@@ -79,7 +88,7 @@ def test_an_older_epoch_commits_what_the_member_has_had_since_then() -> None:
     rig.leave("m2")
     rig.beat("m1", 3)
 
-    check = rig.group().validate_commit("m1", None, 2, transactional=False, version=9)
+    check = validate(rig, "m1", 2)
 
     assert check is not None
     gained = min(set(range(6)) - kept)
@@ -98,7 +107,7 @@ def test_what_is_to_be_given_back_can_still_be_committed() -> None:
     rig.beat("m1", 2)
     rig.topics.counts["b"] = 1
 
-    check = rig.group().validate_commit("m1", None, 1, transactional=False, version=9)
+    check = validate(rig, "m1", 1)
 
     assert check is not None
     assert all(isinstance(check("a", A, partition), StaleMemberEpoch) for partition in range(6))

@@ -129,7 +129,7 @@ def test_members_with_other_topics_share_what_both_read() -> None:
     rig.beat("m1", 2)
     rig.beat("m1", 2, owned={"a": ()})
 
-    targets = {member.member_id: member.target for member in rig.group().describe().members}
+    targets = {member.member_id: member.target for member in rig.group().described_consumer().members}
 
     assert sum(len(part.partitions) for target in targets.values() for part in target) == 4
     assert [part.topic for part in targets["m1"]] == ["a"]
@@ -144,7 +144,7 @@ def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
     rig.join("m1", "a", "b", assignor="range")
     rig.join("m2", "a", "b", assignor="range")
 
-    described = rig.group().describe()
+    described = rig.group().described_consumer()
     assert described.assignor == "range"
     parts = {part.topic: part.partitions for part in described.members[0].target}
     assert parts == {"a": (0, 1), "b": (0, 1)}
@@ -155,7 +155,7 @@ def test_the_first_configured_assignor_is_the_default() -> None:
 
     rig.join("m1", "a")
 
-    assert rig.group().describe().assignor == "range"
+    assert rig.group().described_consumer().assignor == "range"
 
 
 def test_an_assignor_that_is_not_offered_is_refused() -> None:
@@ -305,7 +305,7 @@ def test_when_the_last_has_left_the_group_is_empty_and_can_be_forgotten() -> Non
     rig.leave("m1")
     assert rig.state == "Empty"
 
-    for event in rig.group().tombstones():
+    for event in rig.group().deletion(rig.now_ms).events:
         rig.shard.apply(event)
 
     assert rig.shard.list_groups() == []
@@ -401,4 +401,4 @@ def test_a_rack_that_moved_is_a_change() -> None:
     rig.topics.rack_names["a", 3] = ("east",)
     rig.change_topics(a=6)
 
-    assert rig.group().describe().group_epoch == 3
+    assert rig.group().described_consumer().group_epoch == 3

@@ -23,7 +23,7 @@ from tests.unit.groups.consumer_rig import (
 )
 
 from penstock.groups.commands import JoinGroup, JoinReply, LeavingMember, SyncReply
-from penstock.groups.consumer import membership as consumer_membership
+from penstock.groups.consumer import target_assignment
 from penstock.groups.consumer.embedded_protocol import read_assignment
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
@@ -132,7 +132,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(consumer_membership, "INLINE_SIZE_MAX", 5)
+        self.patch.setattr(target_assignment, "INLINE_SIZE_MAX", 5)
         self.rig = Rig(Topics(a=3, b=2, c1=1), assignment_interval_ms=1_000, group_consumer_migration_policy="upgrade")
         self.rig.jobs_wait = True
         self.clients: list[Client] = []
@@ -375,7 +375,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if group is None or group.empty:
             assert not self.clients
             return
-        described = group.describe()
+        described = group.described_consumer()
         assert described.state == "Stable", described
         assert {member.member_id for member in described.members} == {
             client.member_id for client in (*self.clients, *self.classic)

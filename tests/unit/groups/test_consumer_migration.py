@@ -54,7 +54,7 @@ def classic_rig(**settings: Any) -> Rig:
 def classic_id(rig: Rig) -> str:
     group = rig.shard._groups[GROUP]  # pyright: ignore[reportPrivateUsage]
     assert isinstance(group, ClassicGroup)
-    return next(iter(group.members)).member_id
+    return next(iter(group.rebalance.members)).member_id
 
 
 def work(reply: Any) -> dict[str, set[int]]:
@@ -77,7 +77,7 @@ def test_a_classic_group_becomes_one_with_the_consumer_protocol_and_keeps_its_wo
 
     assert kind(rig) is ConsumerGroup
     assert assigned(reply) == set()
-    described = {member.member_id: member for member in rig.group().describe().members}
+    described = {member.member_id: member for member in rig.group().described_consumer().members}
     assert described[c1].assigned[0].partitions == (0, 1, 2, 3)
     assert (described[c1].member_type, described["m1"].member_type) == (0, 1)
 
@@ -136,7 +136,7 @@ def test_an_empty_classic_group_is_simply_replaced() -> None:
     rig.ask(classic_leave(LeavingMember(member_id=c1)))
 
     assert assigned(rig.join("m1", "a")) == {0, 1, 2, 3}
-    assert [member.member_id for member in rig.group().describe().members] == ["m1"]
+    assert [member.member_id for member in rig.group().described_consumer().members] == ["m1"]
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
@@ -341,7 +341,7 @@ def test_members_of_both_kinds_can_be_made_to_leave() -> None:
     )
 
     assert [left.error for left in reply.members] == [None, None, UnknownMemberId]
-    assert [member.member_id for member in rig.group().describe().members] == ["m2"]
+    assert [member.member_id for member in rig.group().described_consumer().members] == ["m2"]
 
 
 def test_a_consumer_member_takes_the_place_of_a_classic_static_one() -> None:
@@ -353,7 +353,7 @@ def test_a_consumer_member_takes_the_place_of_a_classic_static_one() -> None:
     reply = rig.join("m1", "a", instance="i1")
 
     assert reply.member_epoch == 3
-    types = {member.member_id: member.member_type for member in rig.group().describe().members}
+    types = {member.member_id: member.member_type for member in rig.group().described_consumer().members}
     assert types == {"m0": 1, "m1": 1}
 
 

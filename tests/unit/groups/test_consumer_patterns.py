@@ -40,7 +40,7 @@ def test_a_second_member_with_a_known_pattern_is_assigned_at_once() -> None:
     reply = rig.join("m2", regex="a.*")
 
     assert reply.member_epoch == 3
-    assert rig.group().describe().group_epoch == 3
+    assert rig.group().described_consumer().group_epoch == 3
 
 
 def test_names_and_a_pattern_add_up() -> None:

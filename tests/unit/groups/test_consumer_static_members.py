@@ -40,8 +40,8 @@ def test_a_static_member_that_comes_back_is_given_what_it_had_and_nobody_is_dist
     reply = rig.join("m1-again", "a", instance="i1")
 
     assert (reply.member_epoch, assigned(reply)) == (2, had)
-    assert rig.group().describe().group_epoch == 2
-    assert [member.member_id for member in rig.group().describe().members] == ["m1-again"]
+    assert rig.group().described_consumer().group_epoch == 2
+    assert [member.member_id for member in rig.group().described_consumer().members] == ["m1-again"]
 
 
 def test_a_static_member_may_come_back_with_its_old_member_id() -> None:
@@ -132,6 +132,6 @@ def test_a_late_target_follows_a_static_member_to_its_new_id() -> None:
 
     rig.run_jobs()
 
-    targets = {member.member_id: member.target for member in rig.group().describe().members}
+    targets = {member.member_id: member.target for member in rig.group().described_consumer().members}
     assert sorted(len(target[0].partitions) for target in targets.values()) == [2_500, 2_500]
     assert targets.keys() == {"m2", "m3"}

@@ -3,7 +3,7 @@
 from tests.unit.groups.consumer_rig import Rig, Topics, assigned
 
 from penstock.config.broker import BrokerConfig
-from penstock.groups.consumer.membership import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
+from penstock.groups.consumer.pace import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
 
 # Targets take their time
 
@@ -24,8 +24,7 @@ def test_targets_are_computed_no_more_often_than_the_interval_says() -> None:
 def test_a_groups_own_settings_come_before_the_brokers() -> None:
     rig = Rig()
     rig.join("m1", "a")
-    group = rig.group()
-    group._overrides = lambda name: {  # pyright: ignore[reportPrivateUsage]
+    rig.overrides = {
         "consumer.heartbeat.interval.ms": "7000",
         "consumer.session.timeout.ms": "50000",
     }
@@ -65,8 +64,7 @@ def test_a_large_group_is_hurried_less_and_never_slowed() -> None:
         reply = rig.join(f"m{index}", "a")
 
     assert reply.heartbeat_interval_ms == 600 * HURRIED_MS_PER_MEMBER - HURRIED_MS_PER_MEMBER
-    group = rig.group()
-    group._overrides = lambda name: {"consumer.heartbeat.interval.ms": "300"}  # pyright: ignore[reportPrivateUsage]
+    rig.overrides = {"consumer.heartbeat.interval.ms": "300"}
     assert rig.join("m1", "a").heartbeat_interval_ms == 300
 
 
@@ -101,7 +99,7 @@ def test_a_target_that_is_late_is_for_those_who_are_still_there() -> None:
     rig.pass_ms(1_000)
     rig.run_jobs()
 
-    targets = {member.member_id: member.target for member in rig.group().describe().members}
+    targets = {member.member_id: member.target for member in rig.group().described_consumer().members}
     assert targets.keys() == {"m1", "m3"}
     assert sum(len(part.partitions) for target in targets.values() for part in target) == 5_000
 
@@ -130,7 +128,7 @@ def test_a_group_shows_what_it_is_and_who_is_in_it() -> None:
     rig.beat("m1", 2, instance="i1")
 
     (listed,) = rig.shard.list_groups()
-    described = rig.group().describe()
+    described = rig.group().described_consumer()
 
     assert (listed.state, listed.type, listed.protocol_type) == ("Reconciling", "Consumer", "consumer")
     assert (described.group_epoch, described.assignment_epoch, described.assignor) == (3, 3, "uniform")
@@ -195,4 +193,4 @@ def test_records_in_the_order_of_a_half_compacted_log_end_in_the_right_owner() -
     for at in sorted({*first_seen, *latest.values()}):
         fresh.shard.apply(rig.log[at])
 
-    assert fresh.group().describe() == rig.group().describe()
+    assert fresh.group().described_consumer() == rig.group().described_consumer()

@@ -23,7 +23,7 @@ from penstock.api.group_asking import when_committed
 from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
-from penstock.groups.consumer.membership import HURRY_MS
+from penstock.groups.consumer.pace import HURRY_MS
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,

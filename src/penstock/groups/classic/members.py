@@ -1,6 +1,7 @@
 """Who is in a classic group, what each can do, and who leads."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from penstock.coordinator.step import Ticket
 from penstock.groups.commands import JoinedMember
@@ -22,75 +23,52 @@ def offered(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
     return tuple(once.items())
 
 
-class Member:
-    """One member, with the requests of its that wait for a response."""
+class Session:
+    """How long a member may be silent. Shared by all values of one member: it is heard of, whatever is decided."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "deadline_ms",
-        "group_instance_id",
-        "is_new",
-        "join_ticket",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync_ticket",
-        "timer_ms",
-    )
+    __slots__ = ("deadline_ms", "timer_ms")
 
-    def __init__(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = NO_ASSIGNMENT,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = protocols
-        self.assignment = assignment
-        self.is_new = False
-        """Has not been part of a generation: it may not know its id, and is given up even while it waits."""
-        self.join_ticket: Ticket | None = None
-        self.sync_ticket: Ticket | None = None
+    def __init__(self) -> None:
         self.deadline_ms = 0
         """When its silence has lasted too long."""
         self.timer_ms = NO_TIMER
         """When the coordinator is woken to look. A heartbeat moves the deadline and leaves the timer alone."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member, with the requests of its that wait for a response."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = NO_ASSIGNMENT
+    is_new: bool = False
+    """Has not been part of a generation: it may not know its id, and is given up even while it waits."""
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
+    session: Session = field(default_factory=Session, compare=False)
+
     @classmethod
     def restored(cls, saved: ClassicMemberSaved, protocol: str | None) -> "Member":
-        """The member of a record."""
-        member = cls(saved.member_id, saved.group_instance_id, "", "", 0, 0, ())
-        member.recall(saved, protocol)
-        return member
-
-    def recall(self, saved: ClassicMemberSaved, protocol: str | None) -> None:
-        """Be as the record says. What it offers beside the protocol that the record is about is kept.
-
-        Records of the first version know no rebalance timeout.
-        """
-        if self.metadata(protocol) != saved.subscription:
-            self.protocols = ((protocol or "", saved.subscription),)
-        self.client_id = saved.client_id
-        self.client_host = saved.client_host
-        self.session_timeout_ms = saved.session_timeout_ms
+        """The member of a record. Records of the first version know no rebalance timeout."""
         known = saved.rebalance_timeout_ms >= 0
-        self.rebalance_timeout_ms = saved.rebalance_timeout_ms if known else saved.session_timeout_ms
-        self.assignment = saved.assignment
+        return cls(
+            member_id=saved.member_id,
+            group_instance_id=saved.group_instance_id,
+            client_id=saved.client_id,
+            client_host=saved.client_host,
+            rebalance_timeout_ms=saved.rebalance_timeout_ms if known else saved.session_timeout_ms,
+            session_timeout_ms=saved.session_timeout_ms,
+            protocols=((protocol or "", saved.subscription),),
+            assignment=saved.assignment,
+        )
 
-    def saved(self, protocol: str, assignment: bytes) -> ClassicMemberSaved:
+    def saved(self, protocol: str) -> ClassicMemberSaved:
         return ClassicMemberSaved(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -99,7 +77,7 @@ class Member:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             session_timeout_ms=self.session_timeout_ms,
             subscription=self.metadata(protocol) or b"",
-            assignment=assignment,
+            assignment=self.assignment,
         )
 
     @property
@@ -125,6 +103,14 @@ class Members:
         for member in members:
             self.add(member)
 
+    def copy(self) -> "Members":
+        """Another table of the same members."""
+        copied = Members(leader=self.leader)
+        copied._members = self._members.copy()
+        copied._static = self._static.copy()
+        copied._supporters = self._supporters.copy()
+        return copied
+
     def __len__(self) -> int:
         return len(self._members)
 
@@ -139,6 +125,9 @@ class Members:
 
     def get(self, member_id: str) -> Member | None:
         return self._members.get(member_id)
+
+    def ids(self) -> list[str]:
+        return list(self._members)
 
     def static_id(self, group_instance_id: str | None) -> str | None:
         """The id of the member that is this instance now."""
@@ -203,11 +192,13 @@ class Members:
             self.leader = member.member_id
         return old
 
-    def offer(self, member: Member, protocols: Protocols) -> None:
-        """A member offers other protocols than before."""
-        self._count(member, -1)
-        member.protocols = protocols
-        self._count(member, 1)
+    def put(self, member: Member) -> None:
+        """A member is another than before, under the same id."""
+        before = self._members[member.member_id]
+        self._members[member.member_id] = member
+        if before.protocols is not member.protocols:
+            self._count(before, -1)
+            self._count(member, 1)
 
     def elect_joined(self) -> bool:
         """Make sure that the leader is one who has joined anew; false where nobody has."""

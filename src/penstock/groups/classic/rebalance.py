@@ -1,13 +1,16 @@
 """How a classic group forms: its members are called together, a generation begins, its leader assigns partitions.
 
-Who is in the group while it forms is known only here; what it came to is an event.
+Who is in the group while it forms is known only here; the generation that it came to is an event. Each transition of
+the group is one function: `prepare`, `complete_join`, `assign`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import SetTimer, Ticket
 from penstock.groups.classic.members import NO_ASSIGNMENT, NO_TIMER, Member, Members
 from penstock.groups.commands import NO_MEMBER_ID, Failure, JoinReply, SyncReply
 from penstock.groups.draft import Draft
@@ -27,10 +30,18 @@ class State(Enum):
 
 EMPTY, PREPARING, COMPLETING, STABLE = State
 
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
+    EMPTY: frozenset({PREPARING}),
+    PREPARING: frozenset({COMPLETING, EMPTY}),
+    COMPLETING: frozenset({STABLE, PREPARING}),
+    STABLE: frozenset({PREPARING}),
+}
+"""The states that may follow each state."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """Timer: a member has been silent for too long, unless it was not."""
+    """Timer: a member has been silent for too long, unless a heartbeat came."""
 
     group: str
     member_id: str
@@ -45,30 +56,33 @@ class JoinDeadline:
 
 @dataclass(frozen=True, slots=True)
 class SyncDeadline:
-    """Timer: the time to fetch one's work is up."""
+    """Timer: the time to ask for an assignment is up."""
 
     group: str
 
 
-class Generations:
-    """A group's state and members, and what moves it from one generation to the next."""
+class Rebalance:
+    """The rebalance table of one group: its state and generation, its members, and who has joined and synced.
+
+    A decision changes a copy, which replaces the table when the decision's record is in the log. Sessions are the
+    exception: a member that was heard of was heard of, whatever becomes of its request.
+    """
 
     __slots__ = (
         "_initial",
         "_initial_left_ms",
         "_joined_meanwhile",
-        "_pending",
-        "_replaced",
-        "_unsynced",
         "config",
         "generation",
         "members",
         "name",
+        "pending",
         "protocol",
         "protocol_type",
         "state",
         "state_ms",
         "subscribed",
+        "unsynced",
     )
 
     def __init__(self, name: str, config: BrokerConfig, *, state_ms: int) -> None:
@@ -82,66 +96,66 @@ class Generations:
         self.members = Members()
         self.subscribed: frozenset[str] | None = None
         """Topics that the members of this generation read; None where they do not say so in the way consumers do."""
-        self._pending: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
         """Ids that were given out and have not been used to join, with the time until which they can be."""
-        self._unsynced: set[str] = set()
-        """Members of this generation that have not asked for their work."""
-        self._replaced: tuple[Member, str] | None = None
-        """A static member and the id that took its place, until that is written."""
+        self.unsynced: set[str] = set()
+        """Members of this generation that have not asked for their assignment."""
         self._initial = False
         """The rebalance under way is the first of an empty group, which waits for more members to come."""
         self._initial_left_ms = 0
         self._joined_meanwhile = False
 
-    @property
-    def of_consumers(self) -> bool:
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+    def copy(self) -> "Rebalance":
+        """A table to decide on."""
+        copied = Rebalance(self.name, self.config, state_ms=self.state_ms)
+        copied.state = self.state
+        copied.generation = self.generation
+        copied.protocol_type = self.protocol_type
+        copied.protocol = self.protocol
+        copied.members = self.members.copy()
+        copied.subscribed = self.subscribed
+        copied.pending = self.pending.copy()
+        copied.unsynced = self.unsynced.copy()
+        copied._initial = self._initial
+        copied._initial_left_ms = self._initial_left_ms
+        copied._joined_meanwhile = self._joined_meanwhile
+        return copied
 
-    # Facts
+    # Records
 
-    def apply(self, saved: ClassicGroupSaved) -> None:
-        """Be as the record says. What is known beyond it, of members that it names as they are, is kept."""
-        if self.state is PREPARING:
-            assert not saved.members, "what a group came to is not written while it forms"
-            return
-        self._replaced = None
-        known = self.members
+    @classmethod
+    def restored(cls, saved: ClassicGroupSaved, config: BrokerConfig) -> "Rebalance":
+        """The table of a record."""
+        table = cls(saved.group, config, state_ms=saved.state_ms)
         leader = saved.leader if any(saved.leader == member.member_id for member in saved.members) else None
-        self.members = Members(leader=leader)
-        for saved_member in saved.members:
-            member = known.get(saved_member.member_id)
-            if member is None:
-                member = Member.restored(saved_member, saved.protocol)
-            else:
-                member.recall(saved_member, saved.protocol)
-            self.members.add(member)
-        self.generation = saved.generation
-        self.protocol_type = saved.protocol_type or None
-        self.protocol = saved.protocol
-        self.state = STABLE if saved.members else EMPTY
-        self.state_ms = saved.state_ms
-        self._read_subscriptions()
+        table.members = Members((Member.restored(member, saved.protocol) for member in saved.members), leader)
+        table.generation = saved.generation
+        table.protocol_type = saved.protocol_type or None
+        table.protocol = saved.protocol
+        table.state = STABLE if saved.members else EMPTY
+        table.read_subscriptions()
+        return table
 
     def saved(self) -> ClassicGroupSaved:
-        """What is to be remembered of the group as it is."""
-        return self._snapshot({member.member_id: member.assignment for member in self.members}, self.state_ms)
-
-    def _snapshot(self, assignments: Mapping[str, bytes], state_ms: int) -> ClassicGroupSaved:
-        assert self.protocol is not None or not self.members, "members have work by a protocol"
+        """The record of the group as it is. Applying it makes the group what this table is by then."""
+        assert self.protocol is not None or not self.members, "members are assigned by a protocol"
         return ClassicGroupSaved(
             group=self.name,
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
             leader=self.members.leader,
-            state_ms=state_ms,
-            members=tuple(
-                member.saved(self.protocol or "", assignments.get(member.member_id, NO_ASSIGNMENT))
-                for member in self.members
-            ),
+            state_ms=self.state_ms,
+            members=tuple(member.saved(self.protocol or "") for member in self.members),
+            becomes=self,
         )
 
-    def _read_subscriptions(self) -> None:
+    @property
+    def of_consumers(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def read_subscriptions(self) -> None:
+        """Find the topics that the members read."""
         self.subscribed = None
         if not self.of_consumers:
             return
@@ -153,20 +167,61 @@ class Generations:
             topics |= wanted
         self.subscribed = frozenset(topics)
 
+    # Members come and go
+
+    def add(self, member: Member, protocol_type: str, session_timeout_ms: int, draft: Draft) -> None:
+        """A new member joins, and the others are called."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.pending.pop(member.member_id, None)
+        self.members.add(member)
+        self._joined_meanwhile = True
+        self.extend(member, session_timeout_ms, draft)
+        self.call_members(draft)
+
+    def swap(self, old_id: str, member: Member, draft: Draft) -> Member:
+        """Put a static member in the place of another. It begins with a session as long as the other's."""
+        old = self.members.replace(old_id, member)
+        if old_id in self.unsynced:
+            self.unsynced.remove(old_id)
+            self.unsynced.add(member.member_id)
+        draft.let_sleep(SessionEnd(self.name, old_id))
+        self.extend(member, old.session_timeout_ms, draft)
+        return old
+
+    def remove(self, member_id: str, draft: Draft) -> None:
+        """Take out a member or a reserved id. A client that still waits is told to come as a new one."""
+        self.pending.pop(member_id, None)
+        self.unsynced.discard(member_id)
+        draft.let_sleep(SessionEnd(self.name, member_id))
+        member = self.members.remove(member_id)
+        if member is not None:
+            release(member, NO_MEMBER_ID, UnknownMemberId, draft)
+
+    def forget_tickets(self, answered: Iterable[Ticket]) -> None:
+        """These requests have their responses: nobody waits for them any more."""
+        tickets = set(answered)
+        for member in [*self.members]:
+            join = None if member.join_ticket in tickets else member.join_ticket
+            sync = None if member.sync_ticket in tickets else member.sync_ticket
+            if (join, sync) != (member.join_ticket, member.sync_ticket):
+                self.members.put(replace(member, join_ticket=join, sync_ticket=sync))
+
     # Joining
 
-    def _rebalance(self, draft: Draft) -> None:
+    def call_members(self, draft: Draft) -> None:
         """A member came, went or changed: call the others, or go on where they have been called."""
         if self.state is PREPARING:
-            self._complete_join_when_due(draft)
+            if not self._initial and self.all_joined:
+                self.complete_join(draft)
         else:
-            self._prepare_rebalance(draft)
+            self.prepare(draft)
 
-    def _prepare_rebalance(self, draft: Draft) -> None:
-        """Call everybody to join anew. An empty group gives others some time to come."""
+    def prepare(self, draft: Draft) -> None:
+        """Call every member to join again. An empty group gives others some time to come."""
         if self.state is COMPLETING:
-            self._take_back_work(draft)
-        self._unsynced.clear()
+            self._take_back_assignments(draft)
+        self.unsynced.clear()
         draft.let_sleep(SyncDeadline(self.name))
         self._initial = self.state is EMPTY
         self._enter(PREPARING, draft)
@@ -175,28 +230,23 @@ class Generations:
             self._joined_meanwhile = False
             self._initial_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
-        elif self._all_joined:
-            self._complete_join(draft)
+        elif self.all_joined:
+            self.complete_join(draft)
         else:
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
-    def _take_back_work(self, draft: Draft) -> None:
-        for member in self.members:
-            member.assignment = NO_ASSIGNMENT
+    def _take_back_assignments(self, draft: Draft) -> None:
+        for member in [*self.members]:
             if member.sync_ticket is not None:
                 draft.respond(member.sync_ticket, RebalanceInProgress())
-                member.sync_ticket = None
-                self._extend(member, member.session_timeout_ms, draft)
+                self.extend(member, member.session_timeout_ms, draft)
+            self.members.put(replace(member, assignment=NO_ASSIGNMENT, sync_ticket=None))
 
     @property
-    def _all_joined(self) -> bool:
-        return not self._pending and self.members.waiting_to_join == len(self.members)
+    def all_joined(self) -> bool:
+        return not self.pending and self.members.waiting_to_join == len(self.members)
 
-    def _complete_join_when_due(self, draft: Draft) -> None:
-        if not self._initial and self._all_joined:
-            self._complete_join(draft)
-
-    def _join_time_is_up(self, draft: Draft) -> None:
+    def join_time_is_up(self, draft: Draft) -> None:
         """Begin the generation, unless members kept coming to an empty group and it may wait for more."""
         if self.state is not PREPARING:
             return
@@ -206,40 +256,39 @@ class Generations:
             self._initial_left_ms -= delay_ms
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
         else:
-            self._complete_join(draft)
+            self.complete_join(draft)
 
-    def _complete_join(self, draft: Draft) -> None:
+    def complete_join(self, draft: Draft) -> None:
         """Begin a generation of those who joined, and of static members, who may be away as long as their session.
 
-        Where only static members are left and none has joined there is nobody to lead: it has to wait.
+        Where only static members are left and none has joined no member can lead: the group has to wait.
         """
         draft.let_sleep(JoinDeadline(self.name))
         for member in [*self.members]:
             if member.join_ticket is None and member.group_instance_id is None:
-                self._remove(member.member_id, draft)
+                self.remove(member.member_id, draft)
         if not self.members.elect_joined() and self.members:
             draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
             return
         self._initial = False
         self.generation += 1
         self.protocol = self.members.vote() if self.members else None
-        self._read_subscriptions()
+        self.read_subscriptions()
         if not self.members:
             self._enter(EMPTY, draft)
             draft.remember(self.saved())
             return
         self._enter(COMPLETING, draft)
-        for member in self.members:
+        for member in [*self.members]:
             if member.join_ticket is not None:
                 with_members = member.member_id == self.members.leader
-                draft.respond(member.join_ticket, self._generation_for(member, with_members=with_members))
-                member.join_ticket = None
-            member.is_new = False
-            self._extend(member, member.session_timeout_ms, draft)
-        self._unsynced = {member.member_id for member in self.members}
+                draft.respond(member.join_ticket, self.generation_for(member, with_members=with_members))
+            self.members.put(replace(member, join_ticket=None, is_new=False))
+            self.extend(member, member.session_timeout_ms, draft)
+        self.unsynced = set(self.members.ids())
         draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
-    def _generation_for(
+    def generation_for(
         self, member: Member, *, with_members: bool, skip_assignment: bool = False, leader: str | None = None
     ) -> JoinReply:
         """The generation as one of its members is to know it; `with_members` if it leads."""
@@ -255,83 +304,90 @@ class Generations:
 
     # Assignment
 
-    def _synced(self, member: Member, draft: Draft) -> None:
-        """A member has asked for its work."""
-        if self._unsynced:
-            self._unsynced.discard(member.member_id)
-            if not self._unsynced:
+    def synced(self, member: Member, draft: Draft) -> None:
+        """A member has asked for its assignment."""
+        if self.unsynced:
+            self.unsynced.discard(member.member_id)
+            if not self.unsynced:
                 draft.let_sleep(SyncDeadline(self.name))
 
-    def _assign(self, assignments: Mapping[str, bytes], draft: Draft) -> None:
-        """The leader has spoken: its word is to be remembered, and whoever waits is answered with it.
-
-        The group is stable when that is applied, not before: it may not get written.
-        """
-        for member in self.members:
+    def assign(self, assignments: Mapping[str, bytes], draft: Draft) -> None:
+        """The leader has assigned: the group is stable, and whoever waits is answered once that is written."""
+        self._enter(STABLE, draft)
+        for member in [*self.members]:
+            assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
             if member.sync_ticket is not None:
-                draft.respond(member.sync_ticket, self._work(assignments.get(member.member_id, NO_ASSIGNMENT)))
-                member.sync_ticket = None
-                self._extend(member, member.session_timeout_ms, draft)
-        draft.remember(self._snapshot(assignments, draft.now_ms))
+                draft.respond(member.sync_ticket, self.assignment_reply(assignment))
+                self.extend(member, member.session_timeout_ms, draft)
+            self.members.put(replace(member, assignment=assignment, sync_ticket=None))
+        draft.remember(self.saved())
 
-    def _work(self, assignment: bytes) -> SyncReply:
+    def assignment_reply(self, assignment: bytes) -> SyncReply:
         return SyncReply(protocol_type=self.protocol_type, protocol=self.protocol, assignment=assignment)
 
-    def _sync_time_is_up(self, draft: Draft) -> None:
-        """Members that joined and never asked for their work are out."""
-        if (self.state is COMPLETING or self.state is STABLE) and self._unsynced:
-            for member_id in sorted(self._unsynced):
-                self._remove(member_id, draft)
-            self._prepare_rebalance(draft)
-
-    # Going
-
-    def _session_ended(self, member_id: str, draft: Draft) -> None:
-        """A member or a reserved id is given up, unless a heartbeat came or a response is owed to the member."""
-        member = self.members.get(member_id)
-        if member is not None:
-            member.timer_ms = NO_TIMER
-            if draft.now_ms < member.deadline_ms:
-                self._extend(member, member.deadline_ms - draft.now_ms, draft)
-                return
-            if member.awaits and not member.is_new:
-                return
-        elif member_id not in self._pending:
-            return
-        self._remove(member_id, draft)
-        if self.state is PREPARING:
-            if self._all_joined:
-                self._complete_join(draft)
-        elif member is not None:
-            self._prepare_rebalance(draft)
-
-    def _remove(self, member_id: str, draft: Draft) -> None:
-        """Take out a member or a reserved id. A client that still waits is told to come as a new one."""
-        self._pending.pop(member_id, None)
-        self._unsynced.discard(member_id)
-        draft.let_sleep(SessionEnd(self.name, member_id))
-        member = self.members.remove(member_id)
-        if member is not None:
-            self._release(member, NO_MEMBER_ID, UnknownMemberId, draft)
-
-    def _release(self, member: Member, reply_member_id: str, error: Failure, draft: Draft) -> None:
-        """Respond to what a member waits for with a failure."""
-        if member.join_ticket is not None:
-            draft.respond(member.join_ticket, JoinReply(member_id=reply_member_id, error=error))
-            member.join_ticket = None
-        if member.sync_ticket is not None:
-            draft.respond(member.sync_ticket, error())
-            member.sync_ticket = None
+    def sync_time_is_up(self, draft: Draft) -> None:
+        """Members that joined and never asked for their assignment are out."""
+        if (self.state is COMPLETING or self.state is STABLE) and self.unsynced:
+            for member_id in sorted(self.unsynced):
+                self.remove(member_id, draft)
+            self.prepare(draft)
 
     # Time
 
+    def session_ended(self, member_id: str, draft: Draft) -> None:
+        """A member, or an id that was given out, is given up."""
+        is_member = member_id in self.members
+        self.remove(member_id, draft)
+        if self.state is PREPARING:
+            if self.all_joined:
+                self.complete_join(draft)
+        elif is_member:
+            self.prepare(draft)
+
+    def extend(self, member: Member, timeout_ms: int, draft: Draft) -> None:
+        """Begin a member's session again."""
+        timer = self.extended(member, timeout_ms, draft.now_ms)
+        if timer is not None:
+            draft.wake_at(timer.key, timer.at_ms)
+
+    def extended(self, member: Member, timeout_ms: int, now_ms: int) -> SetTimer | None:
+        """Begin a member's session again. A timer that rings before its end is left to ring: it is set again then."""
+        session = member.session
+        session.deadline_ms = now_ms + timeout_ms
+        if NO_TIMER < session.timer_ms <= session.deadline_ms:
+            return None
+        session.timer_ms = session.deadline_ms
+        return SetTimer(SessionEnd(self.name, member.member_id), session.deadline_ms)
+
+    def set_timers(self, draft: Draft) -> None:
+        """Set every timer that the group needs, whichever of them have been set before."""
+        for member_id, until_ms in self.pending.items():
+            draft.wake_at(SessionEnd(self.name, member_id), until_ms)
+        for member in self.members:
+            member.session.timer_ms = NO_TIMER
+            self.extend(member, member.session_timeout_ms, draft)
+        end_ms = draft.now_ms + self.members.rebalance_timeout_ms
+        if self.state is PREPARING:
+            draft.wake_at(JoinDeadline(self.name), end_ms)
+        elif self.unsynced:
+            draft.wake_at(SyncDeadline(self.name), end_ms)
+
+    def timers(self) -> Iterator[SessionEnd | JoinDeadline | SyncDeadline]:
+        """The timers that the group may have set."""
+        for member_id in [*self.pending, *self.members.ids()]:
+            yield SessionEnd(self.name, member_id)
+        yield JoinDeadline(self.name)
+        yield SyncDeadline(self.name)
+
     def _enter(self, state: State, draft: Draft) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.name} goes from {self.state.value} to {state.value}"
         self.state = state
         self.state_ms = draft.now_ms
 
-    def _extend(self, member: Member, timeout_ms: int, draft: Draft) -> None:
-        """Begin a member's session anew. A timer that rings before its end is left to ring: it is set again then."""
-        member.deadline_ms = draft.now_ms + timeout_ms
-        if member.timer_ms == NO_TIMER or member.deadline_ms < member.timer_ms:
-            member.timer_ms = member.deadline_ms
-            draft.wake_at(SessionEnd(self.name, member.member_id), member.deadline_ms)
+
+def release(member: Member, reply_member_id: str, error: Failure, draft: Draft) -> None:
+    """Respond to the requests of a member that wait with a failure."""
+    if member.join_ticket is not None:
+        draft.respond(member.join_ticket, JoinReply(member_id=reply_member_id, error=error))
+    if member.sync_ticket is not None:
+        draft.respond(member.sync_ticket, error())

@@ -5,9 +5,10 @@ is their reconciliation, the owned partitions of their subscription are their ac
 generation, and a sync tells them what they have. Nobody waits for others in it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.coordinator.step import Response, Step, Ticket
+from penstock.coordinator.step import Step, Ticket, failed
 from penstock.groups.classic.members import offered
 from penstock.groups.commands import (
     NO_MEMBER_ID,
@@ -29,17 +30,21 @@ from penstock.groups.consumer.embedded_protocol import (
     read_version,
     write_assignment,
 )
+from penstock.groups.consumer.epochs import GroupEpochs
 from penstock.groups.consumer.events import ClassicMetadata, MemberMetadata, MemberState
-from penstock.groups.consumer.membership import Alarm, Change, Membership, Repattern
+from penstock.groups.consumer.membership import Membership, check_instance
 from penstock.groups.consumer.migration import MigrationPolicy, by_id, by_name
-from penstock.groups.consumer.reconciliation import Owned
-from penstock.groups.consumer.state import Member
+from penstock.groups.consumer.patterns import PatternSubscriptions, Repattern
+from penstock.groups.consumer.reconciliation import Owned, Reconciler
+from penstock.groups.consumer.settings import ConsumerGroupSettings
+from penstock.groups.consumer.state import Change, ConsumerState, Member
+from penstock.groups.consumer.target_assignment import TargetAssignment
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.groups.topics import TopicsView
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
-    FencedInstanceId,
-    GroupMaxSizeReached,
     IllegalGeneration,
     InconsistentGroupProtocol,
     MemberIdRequired,
@@ -51,44 +56,44 @@ from penstock.model.generated_errors import (
 MEMBER_ID_REQUIRED_VERSION_MIN = 4
 
 
-class ClassicMembers(Membership):
+class ClassicMembers:
     """The side of a group that its classic members see."""
+
+    def __init__(
+        self,
+        state: ConsumerState,
+        settings: ConsumerGroupSettings,
+        topics: TopicsView,
+        choose_member_id: Callable[[str | None], str],
+        *,
+        members: Membership,
+        epochs: GroupEpochs,
+        patterns: PatternSubscriptions,
+        targets: TargetAssignment,
+        reconciler: Reconciler,
+    ) -> None:
+        self._group = state.group
+        self._state = state
+        self._settings = settings
+        self._topics = topics
+        self._choose_member_id = choose_member_id
+        self._members = members
+        self._epochs = epochs
+        self._patterns = patterns
+        self._targets = targets
+        self._reconciler = reconciler
 
     # Finding members
 
-    def _known(self, member_id: str) -> Member:
-        member = self.state.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group}.")
-        return member
-
-    def _known_static(self, instance_id: str) -> Member:
-        member = self.state.static(instance_id)
-        if member is None:
-            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
-        return member
-
-    @staticmethod
-    def _check_instance(member: Member, member_id: str, instance_id: str) -> None:
-        if member.member_id != member_id:
-            raise FencedInstanceId(
-                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
-            )
-
-    def _check_room(self, member_id: str) -> None:
-        size_max = self.config.group_consumer_max_size
-        if len(self.state.members) >= size_max and member_id not in self.state.members:
-            raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {size_max} members.")
-
-    def _classic_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def _member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
         """The classic member that says it is this one, in this generation."""
         if instance_id is None:
-            member = self._known(member_id)
+            member = self._members.known(member_id)
         else:
-            found = self.state.static(instance_id)
+            found = self._state.static(instance_id)
             if found is None:
-                raise UnknownMemberId(f"Member with instance id {instance_id} is not a member of group {self.group}.")
-            self._check_instance(found, member_id, instance_id)
+                raise UnknownMemberId(f"Member with instance id {instance_id} is not a member of group {self._group}.")
+            check_instance(found, member_id, instance_id)
             member = found
         if not member.classic:
             raise UnknownMemberId(f"Member {member.member_id} does not use the classic protocol.")
@@ -102,46 +107,50 @@ class ClassicMembers(Membership):
 
     # Joining
 
-    def join_classic(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
+    def join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
         """A member that speaks the classic protocol joins, in a group that is not empty."""
         draft = Draft(now_ms)
         try:
             self._join(command, ticket, draft)
         except BrokerError as error:
-            return refused(ticket, error)
+            return failed(ticket, error)
         return draft.step()
 
     def _join(self, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
-        if self._policy is MigrationPolicy.DISABLED:
+        if self._settings.migration_policy is MigrationPolicy.DISABLED:
             raise InconsistentGroupProtocol(
-                f"Cannot join the consumer group {self.group} with the classic protocol because the group migration "
+                f"Cannot join the consumer group {self._group} with the classic protocol because the group migration "
                 "is disabled."
             )
         unknown = command.member_id == NO_MEMBER_ID
         member_id = self._choose_member_id(None) if unknown else command.member_id
-        self._check_room(member_id)
+        self._members.check_room(member_id)
         self._check_protocols(member_id, command)
         if unknown and command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
             draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
             return
         subscription = embedded_subscription(command)
-        existing = self.state.static(command.group_instance_id)
+        existing = self._state.static(command.group_instance_id)
         before, replaced = self._joining(command, member_id, draft, unknown=unknown)
         after = replace(before, metadata=metadata_of(before, command, subscription))
-        change = Change(before, after, replaced, known=member_id in self.state.members and replaced is None)
-        renamed = self._remember_metadata(change, draft)
-        resubscribed = self._remember_pattern(change, draft) is not Repattern.KEPT or renamed
-        epoch = self._raise_epoch(change, draft, bump=resubscribed)
+        change = Change(before, after, replaced, known=member_id in self._state.members and replaced is None)
+        renamed = self._members.subscribe(change, draft)
+        resubscribed = self._patterns.subscribe(change, draft) is not Repattern.KEPT or renamed
+        epoch = self._epochs.after(change, draft, bump=resubscribed)
         owned = by_id(subscription.owned, self._topics)
-        if existing is not None and self._replacement_downgrades(existing):
+        if existing is not None and self._members.replacement_downgrades(existing):
             after = self._join_downgraded(change, epoch, owned, draft, resubscribed=resubscribed)
         else:
-            target = self._current_target(change, epoch, draft)
-            after = self._lead(change, target, owned, draft, resubscribed=resubscribed)
-            draft.wake_at(self._timer(Alarm.SESSION, member_id), draft.now_ms + command.session_timeout_ms)
-            draft.wake_at(self._timer(Alarm.SYNC, member_id), draft.now_ms + command.rebalance_timeout_ms)
-            draft.let_sleep(self._timer(Alarm.JOIN, member_id))
-        self._rejoining.discard(member_id)
+            target = self._targets.for_member(change, epoch, draft)
+            after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
+            draft.wake_at(
+                ConsumerTimer(self._group, Alarm.SESSION, member_id), draft.now_ms + command.session_timeout_ms
+            )
+            draft.wake_at(
+                ConsumerTimer(self._group, Alarm.SYNC, member_id), draft.now_ms + command.rebalance_timeout_ms
+            )
+            draft.let_sleep(ConsumerTimer(self._group, Alarm.JOIN, member_id))
+        self._members.rejoined(member_id)
         draft.respond(
             ticket,
             JoinReply(
@@ -154,8 +163,8 @@ class ClassicMembers(Membership):
 
     def _check_protocols(self, member_id: str, command: JoinGroup) -> None:
         """It needs a protocol that all classic members know."""
-        classic = self.state.classic_count
-        shared = (self.state.classic_protocols.get(name, 0) == classic for name, _ in command.protocols)
+        classic = self._state.classic_count
+        shared = (self._state.classic_protocols.get(name, 0) == classic for name, _ in command.protocols)
         if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not any(shared):
             raise InconsistentGroupProtocol(f"Member {member_id}'s protocols are not supported.")
 
@@ -165,66 +174,62 @@ class ClassicMembers(Membership):
         """The member as it was, and whom it replaces. A classic one need not wait until an instance has left."""
         instance_id = command.group_instance_id
         if instance_id is None:
-            return self.state.members.get(member_id, Member(member_id)), None
-        existing = self.state.static(instance_id)
+            return self._state.members.get(member_id, Member(member_id)), None
+        existing = self._state.static(instance_id)
         if not unknown:
-            existing = self._known_static(instance_id)
-            self._check_instance(existing, member_id, instance_id)
+            existing = self._members.known_static(instance_id)
+            check_instance(existing, member_id, instance_id)
             return existing, None
         if existing is None:
-            return self.state.members.get(member_id, Member(member_id)), None
-        return self._replace_static(existing, member_id, draft), existing
-
-    def _replacement_downgrades(self, replaced: Member) -> bool:
-        """Whether a classic member in the place of this one leaves none of the consumer protocol."""
-        return (
-            not replaced.classic
-            and self.state.classic_count == len(self.state.members) - 1
-            and len(self.state.members) <= self.config.group_max_size
-            and self._policy.downgrades
-        )
+            return self._state.members.get(member_id, Member(member_id)), None
+        return self._members.replace_static(existing, member_id, draft), existing
 
     def _join_downgraded(self, change: Change, epoch: int, owned: Owned, draft: Draft, *, resubscribed: bool) -> Member:
         """The last member of the consumer protocol came back as a classic one: so does the group."""
         after = change.after
         replaced = change.replaced if change.replaced is not None else change.before
-        target = self.state.target(replaced.member_id)
-        rebalance = self.state.assignment.epoch < epoch
+        target = self._state.target(replaced.member_id)
+        rebalance = self._state.assignment.epoch < epoch
         if not rebalance:
-            after = self._lead(change, (self.state.assignment.epoch, target), owned, draft, resubscribed=resubscribed)
+            after = self._reconciler.lead(
+                change, (self._state.assignment.epoch, target), owned, draft, resubscribed=resubscribed
+            )
         kept = [
-            (member, self.state.target(member_id))
-            for member_id, member in self.state.members.items()
+            (member, self._state.target(member_id))
+            for member_id, member in self._state.members.items()
             if member_id != replaced.member_id
         ]
-        reason = f"Downgrade group {self.group} from consumer to classic with stale assignment."
-        self._downgrade([*kept, (after, target)], draft, reason if rebalance else None, change)
+        reason = f"Downgrade group {self._group} from consumer to classic with stale assignment."
+        self._members.downgrade([*kept, (after, target)], draft, reason if rebalance else None, change)
         return after
 
     # Staying
 
-    def sync_classic(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
+    def sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
         """It asks for its partitions."""
         draft = Draft(now_ms)
         try:
-            member = self._classic_member(command.member_id, command.group_instance_id, command.generation)
+            member = self._member(command.member_id, command.group_instance_id, command.generation)
             protocol, metadata = protocols_of(member)[0]
             check_same_protocol(member, protocol, command)
         except BrokerError as error:
-            return refused(ticket, error)
+            return failed(ticket, error)
         current = member.current
-        if self.state.assignment.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._expect_rejoin(member, draft)
+        if (
+            self._state.assignment.epoch > current.member_epoch
+            and current.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
+            self._members.expect_rejoin(member, draft)
             draft.respond(
                 ticket,
                 RebalanceInProgress(
-                    f"A new rebalance is triggered in group {self.group} and member {member.member_id} should rejoin "
+                    f"A new rebalance is triggered in group {self._group} and member {member.member_id} should rejoin "
                     "to catch up."
                 ),
             )
             return draft.step()
-        draft.let_sleep(self._timer(Alarm.SYNC, member.member_id))
-        self._extend_session(member, draft)
+        draft.let_sleep(ConsumerTimer(self._group, Alarm.SYNC, member.member_id))
+        self._members.extend_session(member, draft)
         assigned = {topic: frozenset(epochs) for topic, epochs in current.assigned.items()}
         draft.respond(
             ticket,
@@ -236,21 +241,21 @@ class ClassicMembers(Membership):
         )
         return draft.step()
 
-    def heartbeat_classic(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
+    def heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
         """It is alive, and told to join again where it has to give or can get something."""
         draft = Draft(now_ms)
         try:
-            member = self._classic_member(command.member_id, command.group_instance_id, command.generation)
+            member = self._member(command.member_id, command.group_instance_id, command.generation)
         except BrokerError as error:
-            return refused(ticket, error)
-        self._extend_session(member, draft)
+            return failed(ticket, error)
+        self._members.extend_session(member, draft)
         state = member.current.state
         if (
-            member.current.member_epoch < self.state.assignment.epoch
+            member.current.member_epoch < self._state.assignment.epoch
             or state is MemberState.UNREVOKED_PARTITIONS
             or (state is MemberState.UNRELEASED_PARTITIONS and not self._waits_for_others(member))
         ):
-            self._expect_rejoin(member, draft)
+            self._members.expect_rejoin(member, draft)
             draft.respond(ticket, RebalanceInProgress())
         else:
             draft.respond(ticket, HeartbeatReply())
@@ -259,26 +264,14 @@ class ClassicMembers(Membership):
     def _waits_for_others(self, member: Member) -> bool:
         """Whether somebody still has what this member is to get."""
         return any(
-            partition not in member.current.assigned.get(topic, ()) and self.state.owner(topic, partition) is not None
-            for topic, partitions in self.state.target(member.member_id).items()
+            partition not in member.current.assigned.get(topic, ()) and self._state.owner(topic, partition) is not None
+            for topic, partitions in self._state.target(member.member_id).items()
             for partition in partitions
         )
 
-    def _expect_rejoin(self, member: Member, draft: Draft) -> None:
-        """A member that was told to join again has its rebalance timeout for it, from when it was first told."""
-        if member.member_id not in self._rejoining:
-            self._rejoining.add(member.member_id)
-            timeout_ms = member.metadata.rebalance_timeout_ms
-            draft.wake_at(self._timer(Alarm.JOIN, member.member_id), draft.now_ms + timeout_ms)
-
-    def _extend_session(self, member: Member, draft: Draft) -> None:
-        classic = member.metadata.classic
-        timeout_ms = self._session_timeout_ms if classic is None else classic.session_timeout_ms
-        draft.wake_at(self._timer(Alarm.SESSION, member.member_id), draft.now_ms + timeout_ms)
-
     # Leaving
 
-    def leave_classic(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
+    def leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
         """Members of either protocol are made to leave."""
         draft = Draft(now_ms)
         leaving: dict[str, Member] = {}
@@ -292,22 +285,17 @@ class ClassicMembers(Membership):
                 failure = None
                 leaving[member.member_id] = member
             left.append(LeftMember(member_id=named.member_id, group_instance_id=named.group_instance_id, error=failure))
-        self._fence(list(leaving.values()), draft)
+        self._members.fence(list(leaving.values()), draft)
         draft.respond(ticket, LeaveReply(members=tuple(left)))
         return draft.step()
 
     def _leaving(self, named: LeavingMember) -> Member:
         if named.group_instance_id is None:
-            return self._known(named.member_id)
-        member = self._known_static(named.group_instance_id)
+            return self._members.known(named.member_id)
+        member = self._members.known_static(named.group_instance_id)
         if named.member_id != NO_MEMBER_ID:
-            self._check_instance(member, named.member_id, named.group_instance_id)
+            check_instance(member, named.member_id, named.group_instance_id)
         return member
-
-
-def refused(ticket: Ticket, error: BrokerError) -> Step:
-    """Nothing happens but that the requester is told why."""
-    return Step(responses=(Response(ticket, error),))
 
 
 def embedded_subscription(command: JoinGroup) -> Subscription:

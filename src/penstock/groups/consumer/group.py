@@ -5,38 +5,40 @@ member is led to its part of the target by its own heartbeats: what it is to los
 get it gets once nobody else has it. So a partition never has two owners, and nobody stops for others.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from penstock.coordinator.step import NOTHING, JobDone, Step, Ticket
-from penstock.groups.commands import ConsumerHeartbeat, ListedGroup
-from penstock.groups.consumer.classic_members import ClassicMembers, refused
+from penstock.config.broker import BrokerConfig
+from penstock.coordinator.step import NOTHING, Event, JobDone, Step, Ticket, failed
+from penstock.groups.commands import (
+    CommitOffsets,
+    ConsumerHeartbeat,
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListedGroup,
+    SyncGroup,
+)
+from penstock.groups.consumer.classic_members import ClassicMembers
+from penstock.groups.consumer.epochs import GroupEpochs
 from penstock.groups.consumer.events import (
     JOINING_EPOCH,
     LEFT_EPOCH,
     STATIC_LEFT_EPOCH,
     ConsumerCurrentMemberAssignment,
     ConsumerEvent,
-    ConsumerGroupMetadata,
-    ConsumerRegularExpression,
     CurrentAssignment,
-    GroupEpoch,
     MemberMetadata,
     MemberState,
     PartitionEpochs,
     Partitions,
-    ResolvedPattern,
     no_partition_epochs,
 )
-from penstock.groups.consumer.membership import (
-    PATTERN_REFRESH_MS_MIN,
-    Alarm,
-    Change,
-    ConsumerTimer,
-    Repattern,
-)
-from penstock.groups.consumer.patterns import PatternsResolved
-from penstock.groups.consumer.reconciliation import Owned
+from penstock.groups.consumer.membership import Membership, check_instance
+from penstock.groups.consumer.pace import HeartbeatPace
+from penstock.groups.consumer.patterns import PatternsResolved, PatternSubscriptions, Repattern
+from penstock.groups.consumer.reconciliation import Owned, Reconciler
 from penstock.groups.consumer.requests import refusal
 from penstock.groups.consumer.responses import (
     ConsumerHeartbeatReply,
@@ -45,17 +47,22 @@ from penstock.groups.consumer.responses import (
     DescribedPartitions,
     TopicPartitions,
 )
-from penstock.groups.consumer.state import Member, count
-from penstock.groups.consumer.target_assignment import TargetComputed, preferred_assignor
+from penstock.groups.consumer.settings import ConsumerGroupSettings, no_overrides
+from penstock.groups.consumer.state import Change, ConsumerState, Member
+from penstock.groups.consumer.target_assignment import TargetAssignment, TargetComputed
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
+from penstock.groups.group import VALID, CommitValidation, GroupTimer
+from penstock.groups.offset_store import SINCE_COMMIT
 from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.groups.topics import TopicsView
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedMemberEpoch,
+    GroupIdNotFound,
     IllegalGeneration,
     NonEmptyGroup,
     StaleMemberEpoch,
-    UnknownMemberId,
     UnreleasedInstanceId,
     UnsupportedVersion,
 )
@@ -67,20 +74,78 @@ CONSUMER = "Consumer"
 COMMIT_VERSION_MIN = 9
 """Older commits know no member epochs."""
 
-CommitCheck = Callable[[str, TopicId, int], BrokerError | None]
-"""Why a commit for one partition (topic, its id, index) is refused, where the whole request is not."""
 
-
-class ConsumerGroup(ClassicMembers):
+class ConsumerGroup:
     """One group. What it knows is what its events told it; what it forgets with its shard it can do without."""
+
+    __slots__ = (
+        "_choose_member_id",
+        "_classic",
+        "_epochs",
+        "_members",
+        "_pace",
+        "_patterns",
+        "_reconciler",
+        "_settings",
+        "_targets",
+        "_topics",
+        "name",
+        "state",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        config: BrokerConfig,
+        topics: TopicsView,
+        choose_member_id: Callable[[str | None], str],
+        overrides: Callable[[str], Mapping[str, str]] = no_overrides,
+    ) -> None:
+        self.name = name
+        self.state = ConsumerState(name)
+        self._topics = topics
+        self._choose_member_id = choose_member_id
+        self._settings = ConsumerGroupSettings(name, config, overrides)
+        self._pace = HeartbeatPace(self.state, self._settings)
+        self._epochs = GroupEpochs(self.state, topics)
+        self._patterns = PatternSubscriptions(self.state, topics)
+        self._targets = TargetAssignment(self.state, self._settings, topics)
+        self._reconciler = Reconciler(self.state, topics)
+        self._members = Membership(self.state, self._settings, topics, self._epochs, self._targets)
+        self._classic = ClassicMembers(
+            self.state,
+            self._settings,
+            topics,
+            choose_member_id,
+            members=self._members,
+            epochs=self._epochs,
+            patterns=self._patterns,
+            targets=self._targets,
+            reconciler=self._reconciler,
+        )
+
+    # Classic members
+
+    def join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
+        """A member that speaks the classic protocol joins, in a group that is not empty."""
+        return self._classic.join(command, ticket, now_ms)
+
+    def sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
+        return self._classic.sync(command, ticket, now_ms)
+
+    def heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
+        return self._classic.heartbeat(command, ticket, now_ms)
+
+    def leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
+        return self._classic.leave(command, ticket, now_ms)
 
     # Heartbeats
 
-    def heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
+    def consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
         """A member joins, stays or leaves. The caller found or made the group; failures are responses."""
         draft = Draft(now_ms)
         try:
-            error = refusal(command, self.config)
+            error = refusal(command, self._settings.broker)
             if error is not None:
                 raise error
             if command.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
@@ -88,29 +153,31 @@ class ConsumerGroup(ClassicMembers):
             else:
                 reply = self._beat(command, draft)
         except BrokerError as error:
-            return refused(ticket, error)
+            return failed(ticket, error)
         draft.respond(ticket, reply)
         return draft.step()
 
     def _beat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
-        self._check_room(command.member_id)
+        self._members.check_room(command.member_id)
         member_id = command.member_id or self._choose_member_id(None)
         owned = None if command.owned is None else {topic: frozenset(indexes) for topic, indexes in command.owned}
         before, replaced = self._beating(command, member_id, owned, draft)
         after = replace(before, metadata=metadata_of(before, command))
         change = Change(before, after, replaced, known=member_id in self.state.members and replaced is None)
-        renamed = self._remember_metadata(change, draft)
-        repattern = self._remember_pattern(change, draft)
-        epoch = self._raise_epoch(change, draft, bump=renamed or repattern is Repattern.RESOLVED)
-        target = self._current_target(change, epoch, draft)
+        renamed = self._members.subscribe(change, draft)
+        repattern = self._patterns.subscribe(change, draft)
+        epoch = self._epochs.after(change, draft, bump=renamed or repattern is Repattern.RESOLVED)
+        target = self._targets.for_member(change, epoch, draft)
         resubscribed = renamed or repattern is not Repattern.KEPT
-        after = self._lead(change, target, owned, draft, resubscribed=resubscribed)
-        draft.wake_at(self._timer(Alarm.SESSION, member_id), draft.now_ms + self._session_timeout_ms)
+        after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
+        draft.wake_at(
+            ConsumerTimer(self.name, Alarm.SESSION, member_id), draft.now_ms + self._settings.session_timeout_ms
+        )
         tells = command.member_epoch == JOINING_EPOCH or asks_in_full(command)
         return ConsumerHeartbeatReply(
             member_id=member_id,
             member_epoch=after.current.member_epoch,
-            heartbeat_interval_ms=self._pace_ms(epoch, draft.now_ms),
+            heartbeat_interval_ms=self._pace.interval_ms(epoch, draft.now_ms),
             assignment=listed(after.current.assigned)
             if tells or after.current.assigned != before.current.assigned
             else None,
@@ -124,12 +191,12 @@ class ConsumerGroup(ClassicMembers):
         instance_id = command.group_instance_id
         existing = self.state.static(instance_id)
         if instance_id is None or (joins and existing is None):
-            member = self.state.members.get(member_id, Member(member_id)) if joins else self._known(member_id)
+            member = self.state.members.get(member_id, Member(member_id)) if joins else self._members.known(member_id)
             check_epoch(member, command.member_epoch, owned)
             return member, None
         if not joins:
-            member = self._known_static(instance_id)
-            self._check_instance(member, member_id, instance_id)
+            member = self._members.known_static(instance_id)
+            check_instance(member, member_id, instance_id)
             check_epoch(member, command.member_epoch, owned)
             return member, None
         assert existing is not None
@@ -138,16 +205,16 @@ class ConsumerGroup(ClassicMembers):
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
                 f"id is owned by {existing.member_id} member."
             )
-        return self._replace_static(existing, member_id, draft), existing
+        return self._members.replace_static(existing, member_id, draft), existing
 
     def _leave(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
         """For good, or, a static member, for a while: then its partitions wait for it."""
         instance_id = command.group_instance_id
         if instance_id is None:
-            member = self._known(command.member_id)
+            member = self._members.known(command.member_id)
         else:
-            member = self._known_static(instance_id)
-            self._check_instance(member, command.member_id, instance_id)
+            member = self._members.known_static(instance_id)
+            check_instance(member, command.member_id, instance_id)
         if instance_id is not None and command.member_epoch == STATIC_LEFT_EPOCH:
             # Partition epochs begin anew, so that whoever comes back may commit what it did before.
             waiting = replace(
@@ -156,181 +223,130 @@ class ConsumerGroup(ClassicMembers):
                 assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.current.assigned.items()},
                 revoking=no_partition_epochs(),
             )
-            draft.remember(ConsumerCurrentMemberAssignment(self.group, member.member_id, waiting))
+            draft.remember(ConsumerCurrentMemberAssignment(self.name, member.member_id, waiting))
         else:
-            self._fence([member], draft)
+            self._members.fence([member], draft)
         return ConsumerHeartbeatReply(member_id=command.member_id, member_epoch=command.member_epoch)
 
     # Time, jobs and topics
 
-    def wake(self, key: Hashable, now_ms: int) -> Step:
-        """One of this group's timers rang. Whoever it was set for may be gone since."""
-        assert isinstance(key, ConsumerTimer), key
+    def wake(self, key: GroupTimer, now_ms: int) -> Step:
+        if not isinstance(key, ConsumerTimer):
+            return NOTHING
         draft = Draft(now_ms)
         member = self.state.members.get(key.member_id)
         match key.alarm:
             case Alarm.ASSIGN:
-                self._compute_target_assignment(draft)
+                self._targets.compute(draft)
             case Alarm.PATTERNS:
-                self._match_patterns(self.state.pattern_readers, draft)
+                self._patterns.match(draft)
             case Alarm.REBALANCE:
                 if member is not None and member.current.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._fence([member], draft)
+                    self._members.fence([member], draft)
             case Alarm.SESSION | Alarm.JOIN | Alarm.SYNC:
                 if member is not None:
-                    self._fence([member], draft)
+                    self._members.fence([member], draft)
         return draft.step()
 
     def finish(self, done: JobDone, now_ms: int) -> Step:
-        """One of this group's jobs ended. The group may have changed meanwhile."""
         draft = Draft(now_ms)
         if isinstance(done, TargetComputed):
-            self._take_target(done, draft)
+            self._targets.computed(done, draft)
         else:
             assert isinstance(done, PatternsResolved), done
-            self._take_patterns(done, draft)
+            matched, changed = self._patterns.resolved(done, draft)
+            self._read(self.state.topic_readers.keys() | matched.keys(), draft, bump=changed)
         return draft.step()
 
-    def _take_target(self, done: TargetComputed, draft: Draft) -> None:
-        """Remember a target, for the members that are still here. Those who came since get theirs with the next."""
-        state = self.state
-        self._computing_until_ms = 0
-        retry_ms = draft.now_ms + self._assignment_interval_ms
-        if done.fault is not None:
-            draft.wake_at(self._timer(Alarm.ASSIGN), retry_ms)
-            return
-        if not state.assignment.epoch < done.epoch <= state.epoch.epoch:
-            self._compute_target_assignment(draft)
-            return
-        changed: dict[str, Partitions] = {}
-        for member_id, partitions in done.changed.items():
-            # A static member that came back under another id has the part of the old one.
-            heir = member_id if member_id in state.members else state.instances.get(done.instances.get(member_id, ""))
-            if heir is not None:
-                changed[heir] = partitions
-        self._remember_target(done.epoch, changed, draft)
-        if done.epoch < state.epoch.epoch:
-            draft.wake_at(self._timer(Alarm.ASSIGN), retry_ms)
-
-    def _take_patterns(self, done: PatternsResolved, draft: Draft) -> None:
-        """Remember what patterns mean now; where that is something else, the group is assigned anew."""
-        state = self.state
-        self._resolving_until_ms = 0
-        matched = dict(state.matched)
-        changed = False
-        for pattern, topics in done.topics.items():
-            if pattern not in state.pattern_readers:
-                continue
-            before = state.patterns.get(pattern)
-            if before is None or before.topics != topics:
-                changed = True
-                count(matched, before.topics if before is not None else (), -1)
-                count(matched, topics, 1)
-            resolved = ResolvedPattern(topics, 0, done.started_ms)
-            draft.remember(ConsumerRegularExpression(self.group, pattern, resolved))
-        self._reread(state.topic_readers.keys() | matched.keys(), draft, bump=changed)
-        if not state.pattern_readers.keys() <= done.topics.keys():
-            self._match_patterns(state.pattern_readers, draft, unmatched=True)
-        elif self._topics_appeared:
-            draft.wake_at(self._timer(Alarm.PATTERNS), done.started_ms + PATTERN_REFRESH_MS_MIN + 1)
-
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
-        """These topics appeared, changed or went."""
         names = tuple(names)
-        self._hashes.forget(names)
+        self._epochs.forget(names)
         state = self.state
         if not state.members:
             return NOTHING
         draft = Draft(now_ms)
         if any(state.subscribed(name) for name in names):
-            self._reread(state.topic_readers.keys() | state.matched.keys(), draft, bump=False)
-        if state.pattern_readers:
-            self._topics_appeared = True
-            self._match_patterns(state.pattern_readers, draft)
+            self._read(state.topic_readers.keys() | state.matched.keys(), draft, bump=False)
+        self._patterns.appeared(draft)
         return draft.step()
 
-    def _reread(self, names: Iterable[str], draft: Draft, *, bump: bool) -> None:
+    def _read(self, names: Iterable[str], draft: Draft, *, bump: bool) -> None:
         """Raise the epoch where what is read is something else, and see to it that a target follows."""
-        new_hash = self._hashes.of(names)
-        if not bump and new_hash == self.state.epoch.metadata_hash:
-            return
-        epoch = self.state.epoch.epoch + 1
-        draft.remember(ConsumerGroupMetadata(self.group, GroupEpoch(epoch, new_hash)))
-        self._checked_epoch = epoch
-        draft.wake_at(self._timer(Alarm.ASSIGN), self._assignable_ms(draft.now_ms))
+        if self._epochs.reading(names, draft, bump=bump):
+            self._targets.schedule(draft)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        self._settings.broker = config
 
     # Memory
 
-    def apply(self, event: ConsumerEvent) -> None:
+    def apply(self, event: Event) -> None:
         """Remember a fact. After the tombstone of ConsumerGroupMetadata there is no such group."""
+        assert isinstance(event, ConsumerEvent), f"{event} is no fact about a consumer group"
         self.state.apply(event)
 
     def loaded(self, now_ms: int) -> Step:
-        """All records have been applied: members have a full session from now."""
         draft = Draft(now_ms)
-        self._topics_appeared = True
+        self._patterns.loaded()
         for member in self.state.members.values():
-            self._extend_session(member, draft)
-            if member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.classic:
-                due_ms = now_ms + member.metadata.rebalance_timeout_ms
-                draft.wake_at(self._timer(Alarm.REBALANCE, member.member_id), due_ms)
+            self._members.extend_session(member, draft)
+            self._members.expect_revocation(member, draft)
         if self.state.members and self.state.assignment.epoch < self.state.epoch.epoch:
-            draft.wake_at(self._timer(Alarm.ASSIGN), self._assignable_ms(now_ms))
+            self._targets.schedule(draft)
         return draft.step()
 
-    def tombstones(self) -> tuple[ConsumerEvent, ...]:
-        """What has to be written to forget the group."""
-        return tuple(self._tombstones())
+    def unloaded(self, error: type[BrokerError]) -> Step:
+        """Nobody waits in such a group: every request is answered as it comes."""
+        return NOTHING
+
+    def refused(self, step: Step, now_ms: int) -> Step:
+        draft = Draft(now_ms)
+        self._members.refused(step, draft)
+        return draft.step()
+
+    def deletion(self, now_ms: int) -> Step:
+        """An empty group has no members whose timers could ring."""
+        draft = Draft(now_ms)
+        for event in self._members.tombstones():
+            draft.remember(event)
+        self._members.let_all_sleep(draft)
+        return draft.step()
 
     # Commits and fetches
 
-    def validate_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
-    ) -> CommitCheck | None:
-        """None where any partition may be committed; else the check for each. Raises what fails the whole request."""
-        if epoch < 0 and not self.state.members:
-            return None
-        if transactional and epoch == -1 and not member_id and instance_id is None:
-            return None
-        member = self._known(member_id)
-        if not transactional and not member.classic and version < COMMIT_VERSION_MIN:
+    def validate_commit(self, command: CommitOffsets, now_ms: int) -> CommitValidation:
+        """Any partition may be committed, or each that the member has had since its epoch."""
+        if command.generation < 0 and not self.state.members:
+            return VALID
+        member = self._members.known(command.member_id)
+        if not member.classic and command.version < COMMIT_VERSION_MIN:
             raise UnsupportedVersion(
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
             )
-        current = member.current.member_epoch
-        if epoch == current:
-            return None
-        noun, stale = stale_words(member)
-        if epoch > current:
-            raise stale(f"Received {noun} {epoch} is newer than current member epoch {current}.")
+        return commit_validation(member, command.generation)
 
-        def check(topic: str, topic_id: TopicId, partition: int) -> BrokerError | None:
-            """An older epoch may commit what the member has had since then: its response may have been lost."""
-            since = assigned_since(member.current, topic_id, partition)
-            if since is None:
-                return stale(f"Partition {topic}-{partition} is not assigned or pending revocation for member.")
-            if epoch < since:
-                return stale(
-                    f"Received {noun} {epoch} is older than assignment epoch {since} for partition {topic}-{partition}."
-                )
-            return None
+    def validate_txn_commit(self, command: CommitOffsets) -> CommitValidation:
+        epoch, member_id = command.generation, command.member_id
+        if epoch < 0 and not self.state.members:
+            return VALID
+        if epoch == -1 and not member_id and command.group_instance_id is None:
+            return VALID
+        return commit_validation(self._members.known(member_id), epoch)
 
-        return check
-
-    def validate_fetch(self, member_id: str | None, epoch: int) -> None:
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration."""
-        if member_id is None and epoch < 0:
+        if member_id is None and member_epoch < 0:
             return
-        member = self.state.members.get(member_id or "")
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group}.")
+        member = self._members.known(member_id or "")
         expected = member.current.member_epoch
-        if epoch != expected:
+        if member_epoch != expected:
             noun, stale = stale_words(member)
-            raise stale(f"The received {noun} {epoch} does not match the expected member epoch {expected}.")
+            raise stale(f"The received {noun} {member_epoch} does not match the expected member epoch {expected}.")
+
+    def validate_offset_delete(self) -> None:
+        """The topics that members read are always known."""
 
     def validate_delete(self) -> None:
-        """Raises NonEmptyGroup."""
         if not self.empty:
             raise NonEmptyGroup
 
@@ -339,6 +355,11 @@ class ConsumerGroup(ClassicMembers):
     @property
     def empty(self) -> bool:
         return not self.state.members
+
+    @property
+    def expected(self) -> bool:
+        """Nobody is given an id to join with."""
+        return False
 
     @property
     def member_count(self) -> int:
@@ -359,18 +380,24 @@ class ConsumerGroup(ClassicMembers):
         """Whether any member reads the topic, by name or pattern."""
         return self.state.subscribed(topic)
 
-    def listed(self) -> ListedGroup:
-        return ListedGroup(group=self.group, protocol_type=CONSUMER_PROTOCOL_TYPE, state=self.state_name, type=CONSUMER)
+    def offsets_expire_from(self) -> int | None:
+        """Offsets of topics that no member reads expire; it is always known which those are."""
+        return SINCE_COMMIT
 
-    def describe(self) -> DescribedConsumerGroup:
-        """The group and its members as an operator sees them."""
+    def listed(self) -> ListedGroup:
+        return ListedGroup(group=self.name, protocol_type=CONSUMER_PROTOCOL_TYPE, state=self.state_name, type=CONSUMER)
+
+    def described(self) -> DescribedGroup:
+        raise GroupIdNotFound(f"Group {self.name} is not a classic group.")
+
+    def described_consumer(self) -> DescribedConsumerGroup:
         state = self.state
         return DescribedConsumerGroup(
-            group=self.group,
+            group=self.name,
             state=self.state_name,
             group_epoch=state.epoch.epoch,
             assignment_epoch=state.assignment.epoch,
-            assignor=preferred_assignor(state.assignors, self.config.group_consumer_assignors),
+            assignor=self._targets.assignor,
             members=tuple(map(self._described, state.members.values())),
         )
 
@@ -399,6 +426,29 @@ class ConsumerGroup(ClassicMembers):
             for name, topic, indexes in named
             if name is not None
         )
+
+
+def commit_validation(member: Member, epoch: int) -> CommitValidation:
+    """Fence a commit with a newer epoch than the member's; one with an older epoch is checked by partition."""
+    current = member.current.member_epoch
+    if epoch == current:
+        return VALID
+    noun, stale = stale_words(member)
+    if epoch > current:
+        raise stale(f"Received {noun} {epoch} is newer than current member epoch {current}.")
+
+    def check(topic: str, topic_id: TopicId, partition: int) -> BrokerError | None:
+        """An older epoch may commit what the member has had since then: its response may have been lost."""
+        since = assigned_since(member.current, topic_id, partition)
+        if since is None:
+            return stale(f"Partition {topic}-{partition} is not assigned or pending revocation for member.")
+        if epoch < since:
+            return stale(
+                f"Received {noun} {epoch} is older than assignment epoch {since} for partition {topic}-{partition}."
+            )
+        return None
+
+    return CommitValidation(check)
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:

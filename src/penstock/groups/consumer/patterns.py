@@ -6,16 +6,29 @@ bound is the size of the compiled one.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import re2
 
+from penstock.coordinator.step import Job, Step
+from penstock.groups.consumer.events import ConsumerRegularExpression, ResolvedPattern
+from penstock.groups.consumer.state import Change, ConsumerState, Tally, count
+from penstock.groups.consumer.target_assignment import JOB_MS_MAX
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
+from penstock.groups.draft import Draft
+from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import InvalidRegularExpression
 
 RE2: Any = re2
 """The module has no types."""
 
 PATTERN_MEMORY_BYTES_MAX = 1 << 20
+
+PATTERN_REFRESH_MS_MIN = 10_000
+PATTERN_REFRESH_MS_MAX = 600_000
+"""Known patterns are matched anew when topics appear, not more often than the one and not less than the other."""
 
 FAULTS: Final = (
     ("missing ]", "missing closing ]"),
@@ -75,3 +88,109 @@ def resolve(group: str, patterns: Iterable[str], names: Iterable[str], started_m
             continue
         found[pattern] = tuple(name for name in ordered if matches(name))
     return PatternsResolved(group, found, started_ms)
+
+
+class Repattern(Enum):
+    """What became of a member's pattern."""
+
+    KEPT = "kept"
+    CHANGED = "changed"
+    RESOLVED = "resolved"
+    """Changed to one whose topics are known, or to none: it can be assigned at once."""
+
+
+class PatternSubscriptions:
+    """The patterns of one group: which have to be matched with all topics, and what they matched."""
+
+    def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
+        self._state = state
+        self._topics = topics
+        # Not remembered: a job that is lost with the shard is sent again.
+        self._resolving_until_ms = 0
+        self._topics_appeared = False
+
+    def subscribe(self, change: Change, draft: Draft) -> Repattern:
+        """Write down what a member's new pattern changes, and have patterns matched where that is due.
+
+        A pattern that no member has had yet is not assigned before it is matched, or the group would be assigned twice.
+        """
+        state, before, after = self._state, change.before.metadata.pattern, change.after.metadata.pattern
+        result = Repattern.KEPT
+        unmatched = False
+        if before != after:
+            result = Repattern.CHANGED
+            if before and state.pattern_readers.get(before) == 1:
+                draft.remember(ConsumerRegularExpression(state.group, before, None))
+            if after:
+                if after not in state.pattern_readers:
+                    compiled(after)
+                    unmatched = True
+                elif after in state.patterns:
+                    result = Repattern.RESOLVED
+            elif before:
+                result = Repattern.RESOLVED
+        if unmatched or state.pattern_readers:
+            readers = dict(state.pattern_readers)
+            count(readers, [before] if before and (change.known or change.replaced) else [], -1)
+            count(readers, [after] if after else [], 1)
+            self._match(readers, draft, unmatched=unmatched)
+        return result
+
+    def appeared(self, draft: Draft) -> None:
+        """Topics appeared or went: patterns may match others."""
+        if self._state.pattern_readers:
+            self._topics_appeared = True
+            self.match(draft)
+
+    def loaded(self) -> None:
+        """Topics may have appeared while the group was not here."""
+        self._topics_appeared = True
+
+    def match(self, draft: Draft) -> None:
+        """Have the group's patterns matched, where that is due."""
+        self._match(self._state.pattern_readers, draft)
+
+    def resolved(self, done: PatternsResolved, draft: Draft) -> tuple[Tally, bool]:
+        """Write down what patterns match now; all topics that are matched by then, and whether those are others."""
+        state = self._state
+        self._resolving_until_ms = 0
+        matched = dict(state.matched)
+        changed = False
+        for pattern, topics in done.topics.items():
+            if pattern not in state.pattern_readers:
+                continue
+            before = state.patterns.get(pattern)
+            if before is None or before.topics != topics:
+                changed = True
+                count(matched, before.topics if before is not None else (), -1)
+                count(matched, topics, 1)
+            resolved = ResolvedPattern(topics, 0, done.started_ms)
+            draft.remember(ConsumerRegularExpression(state.group, pattern, resolved))
+        if not state.pattern_readers.keys() <= done.topics.keys():
+            self._match(state.pattern_readers, draft, unmatched=True)
+        elif self._topics_appeared:
+            draft.wake_at(self._refresh, done.started_ms + PATTERN_REFRESH_MS_MIN + 1)
+        return matched, changed
+
+    def _match(self, patterns: Iterable[str], draft: Draft, *, unmatched: bool = False) -> None:
+        """Send patterns off to be matched with all topics, where that is due."""
+        wanted = frozenset(patterns)
+        now_ms = draft.now_ms
+        if not wanted or now_ms < self._resolving_until_ms:
+            return
+        last_ms = next((pattern.resolved_ms for pattern in self._state.patterns.values()), None)
+        unmatched = unmatched or not wanted <= self._state.patterns.keys()
+        if last_ms is not None and not unmatched and now_ms <= last_ms + PATTERN_REFRESH_MS_MIN:
+            if self._topics_appeared:
+                draft.wake_at(self._refresh, last_ms + PATTERN_REFRESH_MS_MIN + 1)
+            return
+        if unmatched or self._topics_appeared or last_ms is None or now_ms > last_ms + PATTERN_REFRESH_MS_MAX:
+            self._resolving_until_ms = now_ms + JOB_MS_MAX
+            self._topics_appeared = False
+            names = tuple(self._topics.names())
+            job = Job(self._state.group, partial(resolve, self._state.group, wanted, names, now_ms))
+            draft.add(Step(jobs=(job,)))
+
+    @property
+    def _refresh(self) -> ConsumerTimer:
+        return ConsumerTimer(self._state.group, Alarm.PATTERNS)

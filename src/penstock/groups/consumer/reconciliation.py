@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from penstock.groups.consumer.events import CurrentAssignment, MemberState, PartitionEpochs, Partitions
+from penstock.groups.consumer.events import (
+    ConsumerCurrentMemberAssignment,
+    CurrentAssignment,
+    MemberMetadata,
+    MemberState,
+    PartitionEpochs,
+    Partitions,
+)
+from penstock.groups.consumer.state import Change, ConsumerState, Member
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
+from penstock.groups.draft import Draft
+from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import FencedMemberEpoch
 from penstock.model.ids import TopicId
 
@@ -116,3 +127,46 @@ def unsubscribe(current: CurrentAssignment, to: Destination, owned: Owned | None
     if still_owns(revoking, owned):
         return replace(left, state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
     return left
+
+
+class Reconciler:
+    """Leads the members of one group to its target."""
+
+    def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
+        self._state = state
+        self._topics = topics
+
+    def lead(
+        self, change: Change, target: tuple[int, Partitions], owned: Owned | None, draft: Draft, *, resubscribed: bool
+    ) -> Member:
+        """Take the member one step to its target, a pair of epoch and partitions; how it is then."""
+        member = change.after
+        epoch, partitions = target
+        if not resubscribed and member.settled(epoch):
+            return member
+        mine = {None, member.member_id, change.replaced.member_id if change.replaced is not None else None}
+        destination = Destination(
+            epoch=epoch,
+            target=partitions,
+            subscribed=self._subscribed(member.metadata),
+            taken=lambda topic, partition: self._state.owner(topic, partition) not in mine,
+        )
+        current = reconcile(member.current, destination, owned, resubscribed=resubscribed)
+        if current == member.current:
+            return member
+        draft.remember(ConsumerCurrentMemberAssignment(self._state.group, member.member_id, current))
+        if not member.classic:
+            timer = ConsumerTimer(self._state.group, Alarm.REBALANCE, member.member_id)
+            if current.state is MemberState.UNREVOKED_PARTITIONS:
+                draft.wake_at(timer, draft.now_ms + member.metadata.rebalance_timeout_ms)
+            else:
+                draft.let_sleep(timer)
+        return replace(member, current=current)
+
+    def _subscribed(self, metadata: MemberMetadata) -> Callable[[TopicId], bool]:
+        names = frozenset(self._state.topics_of(metadata))
+
+        def subscribed(topic: TopicId) -> bool:
+            return self._topics.topic_name(topic) in names
+
+        return subscribed

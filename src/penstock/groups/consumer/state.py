@@ -48,6 +48,24 @@ class Member:
         return self.current.state is MemberState.STABLE and self.current.member_epoch == assignment_epoch
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A member before and after what it asks for; a static one may take the place of another."""
+
+    before: Member
+    after: Member
+    replaced: Member | None = None
+    known: bool = False
+    """Whether `before` is in the group."""
+
+    @property
+    def removed(self) -> tuple[Member, ...]:
+        """Who is no longer in the group as it was."""
+        if self.replaced is not None:
+            return (self.replaced,)
+        return (self.before,) if self.known else ()
+
+
 Tally = dict[str, int]
 
 

@@ -6,14 +6,30 @@ it is assigned in a thread, on a picture of the group that nobody changes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from penstock.coordinator.step import Job
+from penstock.coordinator.step import Job, Step
 from penstock.groups.assignors import ASSIGNORS
 from penstock.groups.assignors.spec import Assignor, GroupSpec, MemberSpec, Racks
-from penstock.groups.consumer.events import NO_PARTITIONS, Partitions
-from penstock.groups.consumer.state import ConsumerState, Member, Tally
+from penstock.groups.consumer.events import (
+    NO_PARTITIONS,
+    AssignmentEpoch,
+    ConsumerTargetAssignmentMember,
+    ConsumerTargetAssignmentMetadata,
+    Partitions,
+)
+from penstock.groups.consumer.settings import ConsumerGroupSettings
+from penstock.groups.consumer.state import Change, ConsumerState, Member, Tally, count
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
+from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
+from penstock.model.generated_errors import UnknownServerError
 from penstock.model.ids import TopicId
+
+JOB_MS_MAX = 60_000
+"""A job that has not come back by then is taken for lost, and another one is sent."""
+
+NO_INHERITANCE: Mapping[str, str] = MappingProxyType({})
 
 INLINE_SIZE_MAX = 2_000
 """Members and partitions of a group that is assigned at once: about two milliseconds."""
@@ -137,3 +153,113 @@ def racks_of(counts: Mapping[TopicId, int], topics: TopicsView) -> dict[TopicId,
         if any(found):
             racks[topic_id] = found
     return racks
+
+
+class TargetAssignment:
+    """The target of one group: when it is computed, and what is written of it."""
+
+    def __init__(self, state: ConsumerState, settings: ConsumerGroupSettings, topics: TopicsView) -> None:
+        self._state = state
+        self._settings = settings
+        self._topics = topics
+        # Not remembered: a job that is lost with the shard is sent again.
+        self._computing_until_ms = 0
+
+    @property
+    def assignor(self) -> str:
+        return self._preferred(self._state.assignors)
+
+    def _preferred(self, votes: Tally) -> str:
+        return preferred_assignor(votes, self._settings.broker.group_consumer_assignors)
+
+    def schedule(self, draft: Draft) -> None:
+        """Have a target computed as soon as that may be done."""
+        draft.wake_at(self._timer, self._assignable_ms(draft.now_ms))
+
+    def for_member(self, change: Change, epoch: int, draft: Draft) -> tuple[int, Partitions]:
+        """The target's epoch, and the member's part of it, computed now where that is due and short."""
+        state, after = self._state, change.after
+        heir_of = change.replaced.member_id if change.replaced is not None else after.member_id
+        last = (state.assignment.epoch, state.target(heir_of))
+        if state.assignment.epoch >= epoch or draft.now_ms < self._computing_until_ms:
+            return last
+        due_ms = self._assignable_ms(draft.now_ms)
+        if draft.now_ms < due_ms:
+            draft.wake_at(self._timer, due_ms)
+            return last
+        members = dict(state.members)
+        inherited: Mapping[str, str] = NO_INHERITANCE
+        if change.replaced is not None:
+            members.pop(change.replaced.member_id)
+            inherited = {after.member_id: change.replaced.member_id}
+        members[after.member_id] = after
+        votes = dict(state.assignors)
+        count(votes, [member.metadata.assignor for member in change.removed if member.metadata.assignor], -1)
+        count(votes, [after.metadata.assignor] if after.metadata.assignor else [], 1)
+        plan = plan_target(state, members, epoch, self._preferred(votes), self._topics, inherited=inherited)
+        done = self._assign(plan, draft)
+        if done is None:
+            return last
+        return epoch, done.changed.get(after.member_id, last[1])
+
+    def compute(self, draft: Draft) -> None:
+        """Compute the group's target where it is out of date."""
+        state = self._state
+        if not state.members or state.assignment.epoch >= state.epoch.epoch:
+            return
+        due_ms = max(self._assignable_ms(draft.now_ms), self._computing_until_ms)
+        if draft.now_ms < due_ms:
+            draft.wake_at(self._timer, due_ms)
+            return
+        epoch = state.epoch.epoch
+        plan = plan_target(state, state.members, epoch, self.assignor, self._topics, inherited=NO_INHERITANCE)
+        self._assign(plan, draft)
+
+    def computed(self, done: TargetComputed, draft: Draft) -> None:
+        """Write down a target, for the members that are still here. Those who came since get theirs with the next."""
+        state = self._state
+        self._computing_until_ms = 0
+        retry_ms = draft.now_ms + self._settings.assignment_interval_ms
+        if done.fault is not None:
+            draft.wake_at(self._timer, retry_ms)
+            return
+        if not state.assignment.epoch < done.epoch <= state.epoch.epoch:
+            self.compute(draft)
+            return
+        changed: dict[str, Partitions] = {}
+        for member_id, partitions in done.changed.items():
+            # A static member that came back under another id has the part of the old one.
+            heir = member_id if member_id in state.members else state.instances.get(done.instances.get(member_id, ""))
+            if heir is not None:
+                changed[heir] = partitions
+        self._remember(done.epoch, changed, draft)
+        if done.epoch < state.epoch.epoch:
+            draft.wake_at(self._timer, retry_ms)
+
+    def _assign(self, plan: TargetPlan, draft: Draft) -> TargetComputed | None:
+        """Compute a small target at once, and send a large one off."""
+        if plan.size > INLINE_SIZE_MAX:
+            self._computing_until_ms = draft.now_ms + JOB_MS_MAX
+            draft.add(Step(jobs=(plan.job(),)))
+            return None
+        done = plan.compute()
+        if done.fault is not None:
+            raise UnknownServerError(f"Failed to compute a new target assignment for epoch {plan.epoch}: {done.fault}")
+        self._remember(done.epoch, done.changed, draft)
+        return done
+
+    def _remember(self, epoch: int, changed: Mapping[str, Partitions], draft: Draft) -> None:
+        group = self._state.group
+        for member_id, partitions in changed.items():
+            draft.remember(ConsumerTargetAssignmentMember(group, member_id, partitions))
+        draft.remember(ConsumerTargetAssignmentMetadata(group, AssignmentEpoch(epoch, draft.now_ms)))
+
+    def _assignable_ms(self, now_ms: int) -> int:
+        """When the next target may be computed."""
+        interval_ms = self._settings.assignment_interval_ms
+        computed_ms = self._state.assignment.computed_ms
+        return now_ms if not computed_ms or not interval_ms else max(now_ms, computed_ms + interval_ms)
+
+    @property
+    def _timer(self) -> ConsumerTimer:
+        return ConsumerTimer(self._state.group, Alarm.ASSIGN)
