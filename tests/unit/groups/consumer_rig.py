@@ -1,4 +1,4 @@
-"""A coordinator context in miniature for consumer groups: a log that is a list, and time that is a number."""
+"""Groups with the consumer protocol and what their members ask, for tests that tell stories."""
 
 import hashlib
 import itertools
@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.unit.coordinator.shard_rig import ShardRig
 from tests.unit.groups.rig import as_recorded
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import CancelTimer, Event, Job, SetTimer, Step, Ticket
+from penstock.coordinator.step import Event, Ticket
 from penstock.groups.commands import ConsumerHeartbeat, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from penstock.groups.consumer.embedded_protocol import write_assignment
 from penstock.groups.consumer.group import ConsumerGroup
@@ -57,83 +58,30 @@ class Waiting:
     ticket: Ticket
 
 
-class Rig:
-    """Writes, applies, answers, and keeps the time for one shard."""
+class Rig(ShardRig[GroupShard]):
+    """A shard with one group that matters. Timers that are due ring after each request."""
 
     def __init__(self, topics: Topics | None = None, *, assignment_interval_ms: int = 0, **settings: Any) -> None:
         self.topics = topics if topics is not None else Topics(a=6)
         self.config = BrokerConfig(group_consumer_assignment_interval_ms=assignment_interval_ms, **settings)
         self.ids = itertools.count(1)
-        self.tickets = itertools.count(1)
         self.overrides: dict[str, str] = {}
         """Settings that groups have of their own."""
-        self.shard = self.new_shard()
-        self.now_ms = NOW_MS
-        self.log: list[Event] = []
-        self.responses: dict[Ticket, Any] = {}
-        self.timers: dict[Any, int] = {}
-        self.jobs: list[Job] = []
-        self.jobs_wait = False
+        super().__init__(now_ms=NOW_MS)
 
     def new_shard(self) -> GroupShard:
         return GroupShard(
             self.config, self.topics, lambda prefix: f"{prefix or 'id'}-{next(self.ids)}", lambda group: self.overrides
         )
 
-    # Doing what a step says
-
-    def do(self, step: Step) -> None:
-        for event in step.events:
-            self.log.append(event)
-            self.shard.apply(event)
-        for response in step.responses:
-            assert response.ticket not in self.responses, "answered twice"
-            self.responses[response.ticket] = response.reply
-        for timer in step.timers:
-            match timer:
-                case SetTimer():
-                    self.timers[timer.key] = timer.at_ms
-                case CancelTimer():
-                    self.timers.pop(timer.key, None)
-        self.jobs += step.jobs
-        if not self.jobs_wait:
-            self.run_jobs()
-
-    def run_jobs(self) -> None:
-        while self.jobs:
-            self.do(self.shard.finish(self.jobs.pop(0).run(), self.now_ms))
+    def as_recorded(self, event: Event) -> Event:
+        return as_recorded(event)
 
     def ask(self, command: Any) -> Any:
         """Send a request; its reply, the error it was answered with, or that it waits."""
-        ticket = Ticket(next(self.tickets))
-        self.do(self.shard.decide(command, ticket, self.now_ms))
-        self.ring()
-        return self.responses.get(ticket, Waiting(ticket))
-
-    def ring(self) -> None:
-        """Wake whoever is due."""
-        for _ in range(10_000):
-            due = sorted((at_ms, repr(key), key) for key, at_ms in self.timers.items() if at_ms <= self.now_ms)
-            if not due:
-                return
-            _, _, key = due[0]
-            del self.timers[key]
-            self.do(self.shard.wake(key, self.now_ms))
-        raise AssertionError("timers without end")
-
-    def pass_ms(self, span_ms: int) -> None:
-        """Let time pass, and timers ring when they are due."""
-        until_ms = self.now_ms + span_ms
-        while True:
-            at_ms = min((at_ms for at_ms in self.timers.values()), default=until_ms)
-            self.now_ms = max(self.now_ms, min(at_ms, until_ms))
-            self.ring()
-            if at_ms > until_ms or not self.timers:
-                self.now_ms = until_ms
-                return
-            if min(self.timers.values(), default=until_ms + 1) > until_ms:
-                self.now_ms = until_ms
-                return
+        ticket = self.send(command)
+        self.pass_ms(0)
+        return self.replies.get(ticket, Waiting(Ticket(ticket)))
 
     def change_topics(self, **counts: int) -> None:
         """Make topics, let them grow, or, with no partitions, delete them."""
@@ -143,17 +91,8 @@ class Rig:
             else:
                 self.topics.counts.pop(name, None)
                 self.topics.generations[name] = self.topics.generations.get(name, 0) + 1
-        self.do(self.shard.on_topics(list(counts), self.now_ms))
-        self.ring()
-
-    def restart(self) -> None:
-        """A broker that knows nothing but the log."""
-        self.shard = self.new_shard()
-        self.timers.clear()
-        self.jobs.clear()
-        for event in self.log:
-            self.shard.apply(as_recorded(event))
-        self.do(self.shard.loaded(self.now_ms))
+        self.run(self.shard.on_topics(list(counts), self.now_ms))
+        self.pass_ms(0)
 
     # Looking
 

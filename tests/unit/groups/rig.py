@@ -1,15 +1,16 @@
-"""A shard of groups with a log, a clock and a post office, for tests that tell stories."""
+"""Classic groups and their clients, for tests that tell stories."""
 
 import struct
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from tests.unit.coordinator.shard_rig import START_MS, ShardRig
+
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import Event, Reply, SetTimer, Step, Ticket
+from penstock.coordinator.step import Event, Reply
 from penstock.groups.commands import (
     CommitEntry,
     CommitOffsets,
-    GroupCommand,
     Heartbeat,
     JoinGroup,
     JoinReply,
@@ -24,7 +25,6 @@ from penstock.groups.shard import GroupShard
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 
-START_MS = 1_700_000_000_000
 DELAY_MS = 3000
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -69,76 +69,28 @@ class Topics:
         return tuple(self.ids)
 
 
-class Rig:
-    """What a coordinator context does for a shard, done at once and in memory."""
+class Rig(ShardRig[GroupShard]):
+    """A shard of groups."""
 
     def __init__(self, settings: dict[str, str] | None = None, *, now_ms: int = START_MS) -> None:
         self.config = BrokerConfig.from_settings(settings or {})
         self.topics = Topics()
-        self.now_ms = now_ms
-        self.log: list[Event] = []
-        self.timers: dict[Hashable, int] = {}
-        self.replies: dict[int, Reply | BrokerError] = {}
-        self.tickets = 0
-        self.refusing: BrokerError | None = None
         self._ids = 0
-        self.shard = self.new_shard()
-        self.run(self.shard.loaded(now_ms))
+        super().__init__(now_ms=now_ms)
 
     def new_shard(self) -> GroupShard:
         return GroupShard(self.config, self.topics, self.choose_id)
 
-    def choose_id(self, prefix: str) -> str:
+    def choose_id(self, prefix: str | None) -> str:
         self._ids += 1
         return f"{prefix}-{self._ids}"
 
-    def send(self, command: GroupCommand) -> int:
-        """Ask the shard; the number of the request is what its response is found by."""
-        self.tickets += 1
-        self.run(self.shard.decide(command, Ticket(self.tickets), self.now_ms))
-        return self.tickets
-
-    def ask(self, command: GroupCommand) -> Reply | BrokerError:
-        """Ask for what is answered at once."""
-        return self.replies[self.send(command)]
-
-    def run(self, step: Step) -> None:
-        if step.events and self.refusing is not None:
-            step = self.shard.refused(step, self.refusing, self.now_ms)
-            assert not step.events, "what follows a refusal is not written"
-        for event in step.events:
-            self.log.append(event)
-            self.shard.apply(event)
-        for response in step.responses:
-            assert response.ticket not in self.replies, f"request {response.ticket} is answered twice"
-            self.replies[response.ticket] = response.reply
-        for timer in step.timers:
-            if isinstance(timer, SetTimer):
-                self.timers[timer.key] = timer.at_ms
-            else:
-                self.timers.pop(timer.key, None)
-
-    def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass, and every timer ring when it is due."""
-        end_ms = self.now_ms + duration_ms
-        while due := [(at_ms, order, key) for order, (key, at_ms) in enumerate(self.timers.items()) if at_ms <= end_ms]:
-            at_ms, _, key = min(due, key=lambda item: item[:2])
-            del self.timers[key]
-            self.now_ms = max(self.now_ms, at_ms)
-            self.run(self.shard.wake(key, self.now_ms))
-        self.now_ms = end_ms
+    def as_recorded(self, event: Event) -> Event:
+        return as_recorded(event)
 
     @property
     def membership_timers(self) -> set[Hashable]:
         return {key for key in self.timers if not isinstance(key, RetentionCheck)}
-
-    def restart(self) -> None:
-        """The broker starts anew: what was not written is gone."""
-        self.shard = self.new_shard()
-        self.timers.clear()
-        for event in self.log:
-            self.shard.apply(as_recorded(event))
-        self.run(self.shard.loaded(self.now_ms))
 
     def state(self, group: str = "g") -> str:
         return self.shard.describe(group).state

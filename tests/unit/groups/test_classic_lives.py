@@ -3,6 +3,7 @@
 from tests.unit.groups.rig import (
     DELAY_MS,
     NO_PARTITIONS,
+    RANGE,
     REBALANCE_MS,
     SESSION_MS,
     Client,
@@ -11,8 +12,19 @@ from tests.unit.groups.rig import (
     share,
 )
 
+from penstock.coordinator.step import Step, Ticket
 from penstock.groups.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS
-from penstock.groups.commands import ConsumerHeartbeat, DeleteGroups, HeartbeatReply, JoinReply
+from penstock.groups.commands import (
+    ConsumerHeartbeat,
+    DeleteGroups,
+    GroupCommand,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
@@ -275,6 +287,27 @@ def test_work_that_could_not_be_written_is_told_to_nobody() -> None:
     assert (first.work, second.work) == (b"a", b"b")
 
 
+def test_the_silence_of_a_member_is_noticed_after_its_assignment_could_not_be_written() -> None:
+    rig = Rig()
+    leader, silent = Client(rig, "a").join(), Client(rig, "b", instance="i").join()
+    rig.pass_ms(2 * DELAY_MS)
+    silent.sync()
+    for _ in range(3):
+        rig.pass_ms(SESSION_MS - 1)
+        leader.heartbeat()
+    rig.refusing = CoordinatorNotAvailable()
+    leader.sync({})
+    assert isinstance(silent.synced, CoordinatorNotAvailable)
+    rig.refusing = None
+
+    rig.pass_ms(SESSION_MS - 1)
+    assert [member.group_instance_id for member in rig.shard.describe("g").members] == [None, "i"]
+    leader.heartbeat()
+    rig.pass_ms(1)
+
+    assert [member.group_instance_id for member in rig.shard.describe("g").members] == [None]
+
+
 def test_a_first_member_is_let_in_though_its_group_could_not_be_written() -> None:
     rig = Rig()
     rig.refusing = CoordinatorNotAvailable()
@@ -429,3 +462,70 @@ def test_a_group_that_formed_and_could_not_be_upgraded_calls_its_members_again()
     second.join()
     share(first, second)
     assert (first.work, second.work) == (b"a", b"b")
+
+
+# Nothing changes before it is written
+
+
+def decide(rig: Rig, command: GroupCommand) -> Step:
+    """What the shard decides, and nobody carries out."""
+    step = rig.shard.decide(command, Ticket(1_000_000), rig.now_ms)
+    assert step.events
+    return step
+
+
+def test_an_assignment_changes_nothing_before_it_is_written() -> None:
+    rig = Rig()
+    client = Client(rig, version=3).join()
+    rig.pass_ms(DELAY_MS)
+    sync = SyncGroup(
+        group="g",
+        member_id=client.joined.member_id,
+        group_instance_id=None,
+        generation=1,
+        protocol_type=None,
+        protocol=None,
+        assignments=((client.joined.member_id, b"all"),),
+    )
+
+    step = decide(rig, sync)
+
+    assert rig.state() == "CompletingRebalance"
+    assert rig.shard.describe("g").members[0].assignment == b""
+    rig.run(step)
+    assert rig.state() == "Stable"
+    assert rig.shard.describe("g").members[0].assignment == b"all"
+
+
+def test_the_last_member_is_in_the_group_until_it_is_written_that_it_left() -> None:
+    rig = Rig()
+    client = Client(rig)
+    settled(rig, client)
+
+    step = decide(rig, LeaveGroup(group="g", members=(LeavingMember(member_id=client.member_id),)))
+
+    assert rig.state() == "Stable"
+    rig.run(step)
+    assert rig.state() == "Empty"
+
+
+def test_a_first_member_makes_no_group_before_it_is_written() -> None:
+    rig = Rig()
+    join = JoinGroup(
+        group="g",
+        member_id="",
+        group_instance_id=None,
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        protocol_type="consumer",
+        protocols=RANGE,
+        version=3,
+    )
+
+    step = decide(rig, join)
+
+    assert rig.shard.list_groups() == []
+    rig.run(step)
+    assert rig.state() == "PreparingRebalance"

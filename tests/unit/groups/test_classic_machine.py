@@ -1,4 +1,7 @@
-"""Classic groups under random joins, syncs, heartbeats, leaves, commits, refusals, restarts and time."""
+"""Classic groups under random joins, syncs, heartbeats, leaves, commits, time, and a log that is not to be relied on.
+
+The log refuses, commits late, and loses what was appended and not committed when its broker dies or leads no longer.
+"""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -16,7 +19,6 @@ from penstock.groups.commands import (
     CommitEntry,
     CommitOffsets,
     DeleteGroups,
-    DeleteGroupsReply,
     GroupCommand,
     Heartbeat,
     JoinGroup,
@@ -26,6 +28,7 @@ from penstock.groups.commands import (
     SyncGroup,
     SyncReply,
 )
+from penstock.groups.events import ClassicGroupSaved, OffsetCommitted
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, MemberIdRequired
@@ -62,7 +65,6 @@ class Groups(RuleBasedStateMachine):
         self.commands: dict[int, GroupCommand] = {}
         self.work: dict[tuple[str, int], set[bytes]] = {}
         """What the leader of each generation gave out; it says to whom."""
-        self.committed: dict[tuple[str, int], int] = {}
         self.heard = 0
 
     def ask(self, command: GroupCommand) -> int:
@@ -84,6 +86,23 @@ class Groups(RuleBasedStateMachine):
                 whose = command.group_instance_id or command.member_id
                 assert reply.assignment in (b"", f"{command.generation}:{whose}".encode()), "work of somebody else"
                 assert not reply.assignment or reply.assignment in self.work[command.group, command.generation]
+                assert not reply.assignment or self.is_committed(command, reply), "told of what a crash can undo"
+            if reply is ALL_COMMITTED:
+                assert isinstance(command, CommitOffsets)
+                [entry] = command.entries
+                assert any(
+                    isinstance(event, OffsetCommitted)
+                    and (event.group, event.partition, event.offset) == (command.group, entry.partition, entry.offset)
+                    for event in self.rig.log[: self.rig.committed]
+                ), "told of a commit that a crash can undo"
+
+    def is_committed(self, command: SyncGroup, reply: SyncReply) -> bool:
+        return any(
+            isinstance(event, ClassicGroupSaved)
+            and (event.group, event.generation) == (command.group, command.generation)
+            and any(member.assignment == reply.assignment for member in event.members)
+            for event in self.rig.log[: self.rig.committed]
+        )
 
     def somebody(self, group: str, data: st.DataObject) -> tuple[str, str | None]:
         """An id that was ever given out, more often one that counts."""
@@ -174,7 +193,7 @@ class Groups(RuleBasedStateMachine):
                 and found.rebalance.state.value == "CompletingRebalance"
             )
             if leads and generation == found.rebalance.generation:
-                self.work[group, generation] = set(work.values())
+                self.work.setdefault((group, generation), set()).update(work.values())
             self.ask(
                 SyncGroup(
                     group=group,
@@ -209,7 +228,7 @@ class Groups(RuleBasedStateMachine):
         member_id, instance = self.somebody(group, data)
         found = classic_groups(self.rig.shard).get(group)
         generation = -1 if member_id == "" or found is None else found.rebalance.generation
-        ticket = self.ask(
+        self.ask(
             CommitOffsets(
                 group=group,
                 member_id=member_id,
@@ -219,16 +238,18 @@ class Groups(RuleBasedStateMachine):
                 version=9,
             )
         )
-        if self.rig.replies[ticket] is ALL_COMMITTED:
-            self.committed[group, partition] = offset
 
     # What happens
 
-    @rule(group=st.sampled_from(GROUPS), data=st.data())
-    def a_generation_begins_and_settles(self, group: str, data: st.DataObject) -> None:
+    @rule(group=st.sampled_from(GROUPS), data=st.data(), refuses=st.sampled_from([False, False, True]))
+    def a_generation_begins_and_settles(self, group: str, data: st.DataObject, refuses: bool) -> None:
+        """Or does not settle, as the log refuses the assignment."""
         self.everybody_joins_again(group)
         self.time_passes(3000)
+        before, self.rig.refusing = self.rig.refusing, CoordinatorNotAvailable() if refuses else self.rig.refusing
         self.members_sync(data, group)
+        self.what_the_groups_came_to_is_written()
+        self.rig.refusing = before
 
     @rule(duration_ms=st.sampled_from([1, 1000, 3000, 3000, 3000, 5000, 6000, 10_000, 61_000, 300_000]))
     def time_passes(self, duration_ms: int) -> None:
@@ -238,21 +259,42 @@ class Groups(RuleBasedStateMachine):
     @rule(group=st.sampled_from(GROUPS))
     @precondition(lambda self: self.rig.tickets % 8 == 7)
     def delete(self, group: str) -> None:
-        ticket = self.ask(DeleteGroups(groups=(group,)))
-        if self.rig.replies[ticket] == DeleteGroupsReply({}):
-            self.committed = {key: offset for key, offset in self.committed.items() if key[0] != group}
-            self.work = {key: work for key, work in self.work.items() if key[0] != group}
+        self.ask(DeleteGroups(groups=(group,)))
 
     @rule(refuses=st.sampled_from([True, False, False]))
     @precondition(lambda self: self.rig.tickets > 8)
     def the_log_refuses(self, refuses: bool) -> None:
         self.rig.refusing = CoordinatorNotAvailable() if refuses else None
 
+    @rule(holds=st.sampled_from([True, True, False]))
+    @precondition(lambda self: self.rig.tickets > 4)
+    def the_log_commits_late(self, holds: bool) -> None:
+        self.rig.holding = holds
+        if not holds:
+            self.rig.commit()
+        self.hear()
+
+    @rule()
+    @precondition(lambda self: self.rig.held)
+    def the_log_commits(self) -> None:
+        self.rig.commit()
+        self.hear()
+
     @rule()
     @precondition(lambda self: self.rig.tickets % 8 == 5)
-    def the_broker_crashes(self) -> None:
-        self.rig.run(self.rig.shard.unloaded())
+    def the_broker_restarts(self) -> None:
         self.rig.restart()
+        self.hear()
+
+    @rule(data=st.data(), moves=st.booleans())
+    @precondition(lambda self: self.rig.tickets % 8 == 3)
+    def what_was_not_committed_is_lost(self, data: st.DataObject, moves: bool) -> None:
+        """All of it, or the end of it: the broker died, or another leads."""
+        survives = data.draw(st.integers(0, len(self.rig.log) - self.rig.committed))
+        if moves:
+            self.rig.lose_leadership(survives)
+        else:
+            self.rig.crash(survives)
         self.hear()
 
     # What is always so
@@ -270,9 +312,9 @@ class Groups(RuleBasedStateMachine):
             for ticket in (member.join_ticket, member.sync_ticket)
             if ticket is not None
         ]
-        assert len(waiting) == len(set(waiting))
-        assert set(waiting) | set(self.rig.replies) == set(range(1, self.rig.tickets + 1))
-        assert not set(waiting) & set(self.rig.replies)
+        held = [response.ticket for step in self.rig.held for response in step.responses]
+        places = [*waiting, *held, *self.rig.replies, *self.rig.dropped]
+        assert sorted(places) == list(range(1, self.rig.tickets + 1))
 
     @invariant()
     def every_timer_has_something_to_ring_for(self) -> None:
@@ -293,7 +335,7 @@ class Groups(RuleBasedStateMachine):
         assert self.rig.membership_timers <= due
 
     @invariant()
-    def the_log_says_what_the_groups_came_to(self) -> None:
+    def what_the_groups_came_to_is_written(self) -> None:
         replayed = self.rig.new_shard()
         for event in self.rig.log:
             replayed.apply(as_recorded(event))
@@ -304,7 +346,6 @@ class Groups(RuleBasedStateMachine):
                 assert after[name].rebalance.subscribed == group.rebalance.subscribed
             if group.rebalance.state.value == "Empty" and name in after and self.rig.refusing is None:
                 assert after[name].rebalance.generation <= group.rebalance.generation
-        assert {(name, found.partition): found.offset for name, found in replayed.committed()} == self.committed
         assert list(self.rig.shard.committed()) == list(replayed.committed())
 
     @invariant()
@@ -329,13 +370,14 @@ class Groups(RuleBasedStateMachine):
         """Left alone, every group ends empty, everybody is answered and no timer is left."""
         if not hasattr(self, "rig"):
             return
-        self.rig.refusing = None
+        self.rig.refusing, self.rig.holding = None, False
+        self.rig.commit()
         self.rig.pass_ms(1_200_000)
         self.hear()
         for group in classic_groups(self.rig.shard).values():
             assert group.empty
         assert self.rig.membership_timers == set()
-        assert set(self.rig.replies) == set(range(1, self.rig.tickets + 1))
+        assert set(self.rig.replies) | self.rig.dropped == set(range(1, self.rig.tickets + 1))
         assert not any(isinstance(reply, BrokerError) and reply.code == -1 for reply in self.rig.replies.values())
 
 

@@ -11,6 +11,7 @@ from penstock.groups.consumer.events import (
     ConsumerTargetAssignmentMetadata,
 )
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
+from penstock.model.generated_errors import CoordinatorNotAvailable
 
 # Joining and sharing
 
@@ -402,3 +403,16 @@ def test_a_rack_that_moved_is_a_change() -> None:
     rig.change_topics(a=6)
 
     assert rig.group().described_consumer().group_epoch == 3
+
+
+def test_a_member_that_could_not_be_fenced_is_fenced_when_another_session_has_ended() -> None:
+    rig = Rig()
+    rig.join("m1", "a")
+    rig.refusing = CoordinatorNotAvailable()
+    rig.pass_ms(45_000)
+    assert rig.group().member_count == 1, "the log did not take it"
+    rig.refusing = None
+
+    rig.pass_ms(45_000)
+
+    assert rig.group().empty

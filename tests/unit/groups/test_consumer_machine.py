@@ -15,6 +15,7 @@ from tests.unit.groups.consumer_rig import (
     GROUP,
     Rig,
     Topics,
+    Waiting,
     classic_beat,
     classic_join,
     classic_leave,
@@ -28,7 +29,7 @@ from penstock.groups.consumer.embedded_protocol import read_assignment
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import RebalanceInProgress
+from penstock.model.generated_errors import CoordinatorNotAvailable, RebalanceInProgress
 from penstock.model.ids import TopicId
 
 TOPICS = ("a", "b", "c1", "c2")
@@ -175,12 +176,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def beat_once(self, client: Client, *, lost: bool = False) -> None:
         reply = self.rig.ask(client.request())
-        if lost:
+        if lost or isinstance(reply, Waiting):
             client.unsure = True
         elif isinstance(reply, BrokerError):
             if reply.name == "UNRELEASED_INSTANCE_ID":
                 # Its own first join, whose answer was lost: it has to wait until that session ends.
                 client.start_over()
+                return
+            if isinstance(reply, CoordinatorNotAvailable):
+                client.unsure = True
                 return
             assert reply.name in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"), reply
             client.start_over()
@@ -274,10 +278,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             reply = self.rig.ask(classic_sync(client.member_id, client.generation))
         else:
             reply = self.rig.ask(classic_beat(client.member_id, client.generation))
-        if lost:
+        if lost or isinstance(reply, Waiting):
             client.joins = True
         elif isinstance(reply, RebalanceInProgress):
             client.joins, client.syncs = True, False
+        elif isinstance(reply, CoordinatorNotAvailable) or (isinstance(reply, JoinReply) and reply.error is not None):
+            client.joins = True
         elif isinstance(reply, BrokerError):
             assert reply.name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"), reply
             client.start_over()
@@ -326,11 +332,27 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish_a_job(self, data: st.DataObject) -> None:
         job = self.rig.jobs.pop(data.draw(st.integers(0, len(self.rig.jobs) - 1)))
-        self.rig.do(self.rig.shard.finish(job.run(), self.rig.now_ms))
+        self.rig.run(self.rig.shard.finish(job.run(), self.rig.now_ms))
 
     @rule()
     def restart(self) -> None:
         self.rig.restart()
+
+    @rule(refuses=st.sampled_from([True, False, False]), holds=st.sampled_from([True, False, False]))
+    def change_the_log(self, refuses: bool, holds: bool) -> None:
+        """It refuses, or takes; it commits late, or at once. Whoever waits for a response gives up."""
+        self.rig.commit()
+        self.rig.refusing = CoordinatorNotAvailable() if refuses else None
+        self.rig.holding = holds
+
+    @rule(data=st.data(), moves=st.booleans())
+    def lose_what_was_not_committed(self, data: st.DataObject, moves: bool) -> None:
+        """All of it, or the end of it: the broker died, or another leads."""
+        survives = data.draw(st.integers(0, len(self.rig.log) - self.rig.committed))
+        if moves:
+            self.rig.lose_leadership(survives)
+        else:
+            self.rig.crash(survives)
 
     # What always holds
 
@@ -370,6 +392,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Nothing changes any more: whoever is gone is forgotten, and everybody gets what is due."""
+        self.rig.refusing, self.rig.holding = None, False
+        self.rig.commit()
         self.live(60)
         group = self.group()
         if group is None or group.empty:
@@ -400,8 +424,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def replay_tells_all(self) -> None:
         before = self.group()
         fresh = self.rig.new_shard()
-        for event in self.rig.log:
-            fresh.apply(event)
+        self.rig.replay(fresh, self.rig.log)
         after = fresh._groups.get(GROUP)  # pyright: ignore[reportPrivateUsage]
         assert (before is None) == (after is None)
         if before is not None:

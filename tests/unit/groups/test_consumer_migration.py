@@ -45,7 +45,7 @@ def classic_rig(**settings: Any) -> Rig:
     """One classic member, which leads itself and has all of topic a."""
     rig = Rig(Topics(a=4), group_initial_rebalance_delay_ms=0, **settings)
     joined = rig.ask(classic_join("", version=3))
-    joined = rig.responses[joined.ticket] if isinstance(joined, Waiting) else joined
+    joined = rig.replies[joined.ticket] if isinstance(joined, Waiting) else joined
     member_id = joined.member_id
     rig.ask(classic_sync(member_id, joined.generation, {member_id: {"a": range(4)}}))
     return rig
@@ -125,7 +125,7 @@ def test_members_that_wait_in_a_classic_rebalance_are_told_to_join_the_new_group
 
     rig.join("m1", "a")
 
-    told = rig.responses[waiting.ticket]
+    told = rig.replies[waiting.ticket]
     assert isinstance(told, RebalanceInProgress) or told.error is RebalanceInProgress
     assert kind(rig) is ConsumerGroup
 
@@ -201,7 +201,7 @@ def test_a_member_that_says_nothing_readable_of_itself_cannot_be_upgraded() -> N
 def test_a_custom_assignors_user_data_would_be_lost_so_the_group_stays() -> None:
     rig = Rig(Topics(a=4), group_initial_rebalance_delay_ms=0)
     joined = rig.ask(classic_join("", version=3))
-    joined = rig.responses[joined.ticket] if isinstance(joined, Waiting) else joined
+    joined = rig.replies[joined.ticket] if isinstance(joined, Waiting) else joined
     sync = classic_sync(joined.member_id, joined.generation, {joined.member_id: {"a": range(4)}})
     ((to, work_bytes),) = sync.assignments
     with_data = work_bytes[:-4] + (2).to_bytes(4) + b"xx"
@@ -370,7 +370,7 @@ def test_when_the_last_consumer_member_leaves_the_group_becomes_classic_and_reba
     assert kind(rig) is ClassicGroup
     assert isinstance(rig.ask(classic_beat("c1", joined.generation)), RebalanceInProgress | IllegalGeneration)
     rejoined = rig.ask(classic_join("c1"))
-    rejoined = rig.responses.get(rejoined.ticket) if isinstance(rejoined, Waiting) else rejoined
+    rejoined = rig.replies.get(rejoined.ticket) if isinstance(rejoined, Waiting) else rejoined
     assert isinstance(rejoined, JoinReply)
     assert (rejoined.leader, rejoined.error) == ("c1", None)
     synced = rig.ask(classic_sync("c1", rejoined.generation, {"c1": {"a": range(4)}}))
@@ -451,7 +451,7 @@ def test_there_and_back_again() -> None:
 
     assert kind(rig) is ClassicGroup
     rejoined = rig.ask(classic_join(c1))
-    rejoined = rig.responses.get(rejoined.ticket) if isinstance(rejoined, Waiting) else rejoined
+    rejoined = rig.replies.get(rejoined.ticket) if isinstance(rejoined, Waiting) else rejoined
     assert isinstance(rejoined, JoinReply)
     assert rejoined.error is None
 

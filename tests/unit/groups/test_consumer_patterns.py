@@ -18,7 +18,7 @@ def test_a_pattern_is_matched_elsewhere_and_assigned_afterwards() -> None:
     assert (reply.member_epoch, reply.assignment) == (1, ())
 
     rig.run_jobs()
-    rig.ring()
+    rig.pass_ms(0)
     told = rig.beat("m1", 1)
     assert told.member_epoch == 2
     assert (assigned(told, "ab"), assigned(told, "ac"), assigned(told, "b")) == ({0, 1}, {0}, set())
@@ -87,7 +87,7 @@ def test_a_pattern_that_changes_takes_the_old_topics_away_at_once() -> None:
 
     assert assigned(reply, "a") == set()
     rig.run_jobs()
-    rig.ring()
+    rig.pass_ms(0)
     assert patterns(rig) == {"b": ("b",)}
     told = rig.beat("m1", 2, owned={})
     assert assigned(told, "b") == {0}

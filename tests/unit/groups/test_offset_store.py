@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.groups.rig import DELAY_MS, START_MS, Client, Rig, settled, subscription
+from tests.unit.coordinator.shard_rig import START_MS
+from tests.unit.groups.rig import DELAY_MS, Client, Rig, settled, subscription
 
 from penstock.groups.commands import (
     ALL_COMMITTED,

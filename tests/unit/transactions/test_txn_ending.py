@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.transactions.rig import A0, A1, B0, START_MS, TV1, TV2, Rig, written
+from tests.unit.coordinator.shard_rig import START_MS
+from tests.unit.transactions.rig import A0, A1, B0, TV1, TV2, Rig, written
 
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -235,7 +236,7 @@ def test_a_producer_may_change_to_version_2_and_back(rig: Rig) -> None:
 
 def used_up(rig: Rig) -> tuple[int, int]:
     producer_id, _ = rig.init()
-    rig.carry_out_event(TransactionSaved(replace(rig.transaction(), epoch=32_766)))
+    rig.run_event(TransactionSaved(replace(rig.transaction(), epoch=32_766)))
     return producer_id, 32_766
 
 
@@ -272,13 +273,13 @@ def test_markers_are_not_asked_for_before_the_decision_is_committed(rig: Rig) ->
     producer = rig.init()
     rig.add(producer, A0)
     rig.holding = True
-    ticket = len(rig.responses)
+    ticket = rig.tickets + 1
     rig.submit_end(producer, commit=True)
     assert not rig.markers
-    assert not rig.responses[ticket]
+    assert ticket not in rig.replies
     rig.commit()
     assert len(rig.markers) == 1
-    assert len(rig.responses[ticket]) == 1
+    assert ticket in rig.replies
 
 
 def test_a_decision_that_was_lost_leaves_the_transaction_open(rig: Rig) -> None:
@@ -339,11 +340,11 @@ def test_markers_of_an_unknown_id_change_nothing(rig: Rig) -> None:
 def test_an_end_that_the_log_refused_did_not_happen(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
-    rig.log_refuses = True
+    rig.refusing = CoordinatorNotAvailable()
     assert rig.end_refused(producer, commit=True) is CoordinatorNotAvailable
     assert rig.state() is TxnState.ONGOING
     assert not rig.markers
-    rig.log_refuses = False
+    rig.refusing = None
     rig.end(producer, commit=False)
 
 
@@ -351,11 +352,11 @@ def test_a_completion_that_the_log_refused_is_tried_again_without_new_markers(ri
     producer = rig.init()
     rig.add(producer, A0)
     rig.end(producer, commit=True)
-    rig.log_refuses = True
+    rig.refusing = CoordinatorNotAvailable()
     rig.write_markers()
     rig.pass_ms(1000)
     assert rig.state() is TxnState.PREPARE_COMMIT
-    rig.log_refuses = False
+    rig.refusing = None
     rig.pass_ms(1000)
     assert rig.state() is TxnState.COMPLETE_COMMIT
     assert not rig.markers

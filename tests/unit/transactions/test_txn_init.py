@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.transactions.rig import A0, START_MS, TIMEOUT_MS, TV1, Rig
+from tests.unit.coordinator.shard_rig import START_MS
+from tests.unit.transactions.rig import A0, TIMEOUT_MS, TV1, Rig
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -28,7 +29,7 @@ def rig() -> Rig:
 def with_epoch(rig: Rig, epoch: int) -> tuple[int, int]:
     """A producer that has used up its epochs to this one."""
     producer_id, _ = rig.init()
-    rig.carry_out_event(TransactionSaved(replace(rig.transaction(), epoch=epoch)))
+    rig.run_event(TransactionSaved(replace(rig.transaction(), epoch=epoch)))
     return producer_id, epoch
 
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.transactions.rig import A0, A1, B0, TIMEOUT_MS, TV1, TV2, Producer, Rig, written
 
-from penstock.coordinator.step import Reply, Ticket
+from penstock.coordinator.step import Reply
 from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import CoordinatorNotAvailable
 from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
@@ -55,10 +56,8 @@ class Transactions(RuleBasedStateMachine):
         self.rig = Rig()
         self.told: dict[str, list[Producer]] = {"t": [(7, 0)], "u": [(7, 0)]}
         """What clients believe to be, the latest last; the first is somebody who was never anybody."""
-        self.commands: dict[Ticket, TxnCommand] = {}
-        self.heard: set[Ticket] = set()
-        self.lost: set[Ticket] = set()
-        """Requests whose coordinator died before it answered."""
+        self.commands: dict[int, TxnCommand] = {}
+        self.heard: set[int] = set()
         self.marked: list[WriteMarkers] = []
         """Markers that were written, which may be reported again."""
         for name in self.told:
@@ -73,7 +72,7 @@ class Transactions(RuleBasedStateMachine):
 
     def ask(self, command: TxnCommand) -> None:
         before = transactions(self.rig.shard)
-        ticket = self.rig.submit(command)
+        ticket = self.rig.send(command)
         self.commands[ticket] = command
         self.check_stale(command, before)
         self.listen()
@@ -121,7 +120,7 @@ class Transactions(RuleBasedStateMachine):
     def add(self, name: str, back: int, partitions: tuple, version: int) -> None:  # type: ignore[type-arg]
         producer_id, epoch = self.producer(name, back)
         before = transactions(self.rig.shard).get(name)
-        ticket = Ticket(len(self.rig.responses))
+        ticket = self.rig.tickets + 1
         self.ask(
             AddPartitions(
                 transactional_id=name,
@@ -131,7 +130,7 @@ class Transactions(RuleBasedStateMachine):
                 transaction_version=version,
             )
         )
-        if any(isinstance(reply, PartitionsAdded) for reply in self.rig.responses[ticket]):
+        if isinstance(self.rig.replies.get(ticket), PartitionsAdded):
             assert before is not None
             now = self.rig.transaction(name)
             assert now.state is TxnState.ONGOING
@@ -194,7 +193,7 @@ class Transactions(RuleBasedStateMachine):
         self.rig.pass_ms(duration_ms)
         self.listen()
 
-    @precondition(lambda self: not self.rig.log_refuses and not self.rig.holding)
+    @precondition(lambda self: self.rig.refusing is None and not self.rig.holding)
     @rule(days=st.sampled_from([1, 1, 1, 8]))
     def pass_days(self, days: int) -> None:
         """The machine slept: whatever was due rings once."""
@@ -210,7 +209,7 @@ class Transactions(RuleBasedStateMachine):
     def change_the_weather(self, refuses: bool, holds: bool, ids_left: int) -> None:
         """The log refuses, or takes; it commits late, or at once; producer ids are short, or at hand."""
         self.rig.commit()
-        self.rig.log_refuses = refuses
+        self.rig.refusing = CoordinatorNotAvailable() if refuses else None
         self.rig.holding = holds
         self.rig.ids_left = ids_left
         self.listen()
@@ -218,25 +217,24 @@ class Transactions(RuleBasedStateMachine):
     @rule(compacted=st.booleans())
     def crash(self, compacted: bool) -> None:
         self.rig.crash(compacted=compacted)
-        self.lost.update(ticket for ticket, responses in self.rig.responses.items() if not responses)
         self.listen()
 
-    @precondition(lambda self: not self.rig.log_refuses and not self.rig.holding)
+    @precondition(lambda self: self.rig.refusing is None and not self.rig.holding)
     @rule(name=NAMES)
     def use_up_epochs(self, name: str) -> None:
         found = transactions(self.rig.shard).get(name)
         if found is not None and found.state.resting and found.epoch < 32_764:
             used_up = replace(found, epoch=32_765, last_epoch=NO_EPOCH, state=TxnState.EMPTY)
-            self.rig.carry_out_event(TransactionSaved(used_up))
+            self.rig.run_event(TransactionSaved(used_up))
             self.told[name].append((found.producer_id, 32_765))
 
     # What clients hear
 
     def listen(self) -> None:
-        for ticket, responses in self.rig.responses.items():
-            if responses and ticket not in self.heard:
+        for ticket, reply in list(self.rig.replies.items()):
+            if ticket not in self.heard:
                 self.heard.add(ticket)
-                self.hear(self.commands[ticket], responses[0])
+                self.hear(self.commands[ticket], reply)
 
     def hear(self, command: TxnCommand, reply: Reply | BrokerError) -> None:
         name = command.transactional_id
@@ -276,8 +274,8 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def every_request_is_answered_once(self) -> None:
         waits = {response.ticket for step in self.rig.held for response in step.responses}
-        for ticket, responses in self.rig.responses.items():
-            assert len(responses) == (0 if ticket in self.lost or ticket in waits else 1)
+        asked = set(range(1, self.rig.tickets + 1))
+        assert self.rig.replies.keys() == asked - self.rig.dropped - waits
 
     @invariant()
     def the_log_tells_a_story_that_can_be(self) -> None:
@@ -312,7 +310,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def replaying_the_log_gives_the_same_state(self) -> None:
-        for events in (self.rig.log, self.rig.latest()):
+        for events in (self.rig.log, self.rig.compacted()):
             again = TxnShard(self.rig.config, lambda: None, 0)
             for event in events:
                 again.apply(event)
@@ -368,7 +366,7 @@ class Transactions(RuleBasedStateMachine):
         """When the log takes everything and time passes, every transaction ends and no timer is left over."""
         if not hasattr(self, "rig"):
             return
-        self.rig.log_refuses = self.rig.holding = False
+        self.rig.refusing, self.rig.holding = None, False
         self.rig.ids_left = 1000
         self.rig.commit()
         for _ in range(2):

@@ -8,6 +8,7 @@ from tests.unit.transactions.rig import A0, B0, TIMEOUT_MS, TV1, Rig
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTxnState,
@@ -119,7 +120,7 @@ def test_a_successor_ends_a_transaction_with_used_up_epochs_without_a_producer_i
 def with_last_epoch(rig: Rig, *, version: int) -> tuple[int, int]:
     """A producer in a transaction, with the last epoch that is given to a producer."""
     producer_id, _ = rig.init()
-    rig.carry_out_event(TransactionSaved(replace(rig.transaction(), epoch=PRODUCER_EPOCH_MAX - 1)))
+    rig.run_event(TransactionSaved(replace(rig.transaction(), epoch=PRODUCER_EPOCH_MAX - 1)))
     producer = producer_id, PRODUCER_EPOCH_MAX - 1
     rig.add(producer, A0, version=version)
     return producer
@@ -156,10 +157,10 @@ def test_after_a_crash_transactions_are_late_at_the_same_time(rig: Rig) -> None:
 def test_an_abort_that_the_log_refused_is_tried_again(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
-    rig.log_refuses = True
+    rig.refusing = CoordinatorNotAvailable()
     rig.pass_ms(TIMEOUT_MS + CHECK_MS)
     assert rig.state() is TxnState.ONGOING
-    rig.log_refuses = False
+    rig.refusing = None
     rig.pass_ms(CHECK_MS)
     assert rig.state() is TxnState.PREPARE_ABORT
 
@@ -170,7 +171,7 @@ def test_many_late_transactions_are_aborted_in_several_steps(rig: Rig) -> None:
     rig.now_ms += TIMEOUT_MS + 1
     step = rig.shard.wake(LateCheck(), rig.now_ms)
     assert len(step.events) == LATE_PER_STEP_MAX
-    rig.carry_out(step)
+    rig.run(step)
     rig.pass_ms(0)
     assert rig.shard.open_count == 0
 
@@ -215,7 +216,7 @@ def test_many_ids_are_forgotten_in_several_steps(rig: Rig) -> None:
     rig.now_ms += 7 * DAY_MS
     step = rig.shard.wake(ExpiryCheck(), rig.now_ms)
     assert len(step.events) == EXPIRED_PER_STEP_MAX
-    rig.carry_out(step)
+    rig.run(step)
     rig.pass_ms(0)
     assert rig.shard.count == 0
 
@@ -224,8 +225,8 @@ def test_a_log_that_refuses_tombstones_is_not_asked_in_a_loop(rig: Rig) -> None:
     for number in range(EXPIRED_PER_STEP_MAX + 1):
         rig.init(f"t{number}")
     rig.now_ms += 7 * DAY_MS
-    rig.log_refuses = True
-    rig.carry_out(rig.shard.wake(ExpiryCheck(), rig.now_ms))
+    rig.refusing = CoordinatorNotAvailable()
+    rig.run(rig.shard.wake(ExpiryCheck(), rig.now_ms))
     assert rig.timers[ExpiryCheck()] == rig.now_ms + HOUR_MS
 
 
