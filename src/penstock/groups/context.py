@@ -12,7 +12,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Phase, Sink, coordinator_error
 from penstock.coordinator.step import Event, JobDone, Step, Ticket
 from penstock.groups.commands import CommitOffsets, GroupCommand
-from penstock.groups.consumer.events import AssignmentEpoch, ConsumerTargetAssignmentMetadata
+from penstock.groups.consumer.events import ConsumerTargetAssignmentMetadata
 from penstock.groups.events import ClassicGroupSaved, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.record_formats import encode_event
 from penstock.groups.shard import GroupShard
@@ -21,6 +21,7 @@ from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
+from penstock.wire.group_values import AssignmentEpoch
 from penstock.wire.records import RecordBatchBuilder
 
 OFFSET_RECORD_BYTES_MIN = 40
@@ -175,17 +176,17 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 def log_rebalance(log: Logger, event: Event) -> None:
     """One line when a group has a new assignment, or no members any more."""
     match event:
-        case ClassicGroupSaved(members=(), generation=generation):
-            if generation:
-                log.info("group_empty", group=event.group, generation=generation)
-        case ClassicGroupSaved():
-            log.info(
-                "group_rebalanced",
-                group=event.group,
-                generation=event.generation,
-                members=len(event.members),
-                assignor=event.protocol,
-            )
+        case ClassicGroupSaved(group=group, value=value):
+            if value.members:
+                log.info(
+                    "group_rebalanced",
+                    group=group,
+                    generation=value.generation,
+                    members=len(value.members),
+                    assignor=value.protocol,
+                )
+            elif value.generation:
+                log.info("group_empty", group=group, generation=value.generation)
         case ConsumerTargetAssignmentMetadata(value=AssignmentEpoch() as target):
             log.info("group_rebalanced", group=event.group, epoch=target.epoch)
         case _:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.wire.group_values import ClassicGroupValue
 
 if TYPE_CHECKING:
     from penstock.groups.classic.rebalance import Rebalance
@@ -58,30 +59,11 @@ class TxnOffsetsDecided(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMemberSaved:
-    """A member as its group's record has it: `subscription` is what it said under the protocol that was chosen."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupSaved:
-    """A classic group as it came to rest: stable with these members and their work, or empty; key (group)."""
+    """A classic group as it came to rest; key (group)."""
 
     group: str
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    state_ms: int
-    members: tuple[ClassicMemberSaved, ...] = ()
+    value: ClassicGroupValue
     becomes: "Rebalance | None" = field(default=None, compare=False, repr=False)
     """What the group is once this is in the log, with what no record holds: requests that wait, members that join.
 

@@ -4,13 +4,11 @@ Offsets are by far the most of both, so they have a path of their own: one is wr
 is loaded they are read by the million, with names that repeat decoded once and shared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from struct import Struct
 from typing import assert_never
 
 from penstock.groups.consumer.events import (
-    AssignmentEpoch,
-    ClassicMetadata,
     ConsumerCurrentMemberAssignment,
     ConsumerEvent,
     ConsumerGroupMetadata,
@@ -18,20 +16,12 @@ from penstock.groups.consumer.events import (
     ConsumerRegularExpression,
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
-    CurrentAssignment,
-    GroupEpoch,
-    MemberMetadata,
-    MemberState,
-    PartitionEpochs,
-    Partitions,
-    ResolvedPattern,
 )
 from penstock.groups.events import (
     NO_EXPIRY_MS,
     ClassicEvent,
     ClassicGroupForgotten,
     ClassicGroupSaved,
-    ClassicMemberSaved,
     OffsetCommitted,
     OffsetForgotten,
     TxnOffsetPending,
@@ -77,7 +67,7 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
         case TxnOffsetsDecided():
             raise AssertionError("what a transaction came to is written by its marker")
         case ClassicGroupSaved():
-            return wire.group_key(said.GROUP, event.group), wire.group_value(group_value(event))
+            return wire.group_key(said.GROUP, event.group), wire.group_value(event.value)
         case ClassicGroupForgotten(group=group):
             return wire.group_key(said.GROUP, group), None
         case _:
@@ -85,98 +75,31 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
             return encode_consumer_event(event)
 
 
-def group_value(saved: ClassicGroupSaved) -> said.GroupValue:
-    return said.GroupValue(
-        protocol_type=saved.protocol_type,
-        generation=saved.generation,
-        protocol=saved.protocol,
-        leader=saved.leader,
-        state_ms=saved.state_ms,
-        members=tuple(
-            said.MemberValue(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                session_timeout_ms=member.session_timeout_ms,
-                subscription=member.subscription,
-                assignment=member.assignment,
-            )
-            for member in saved.members
-        ),
-    )
-
-
 def encode_consumer_event(event: ConsumerEvent) -> tuple[bytes, bytes | None]:
+    """A value of None is a tombstone; a target without partitions is not."""
+    value: bytes | None = None
     match event:
-        case ConsumerGroupMetadata(group, value):
-            written = (
-                None
-                if value is None
-                else wire.consumer_group_value(said.ConsumerGroupValue(value.epoch, value.metadata_hash))
-            )
-            return wire.group_key(said.CONSUMER_GROUP, group), written
-        case ConsumerMemberMetadata(group, member_id, value):
-            written = None if value is None else wire.consumer_member_value(member_value(value))
-            return wire.group_key(said.CONSUMER_MEMBER, group, member_id), written
-        case ConsumerTargetAssignmentMetadata(group, value):
-            written = (
-                None
-                if value is None
-                else wire.consumer_target_value(said.ConsumerTargetValue(value.epoch, value.computed_ms))
-            )
-            return wire.group_key(said.CONSUMER_TARGET, group), written
-        case ConsumerTargetAssignmentMember(group, member_id, value):
-            # A member that is to have nothing has a record all the same: only None forgets it.
-            written = None if value is None else wire.consumer_target_member_value(target_value(value))
-            return wire.group_key(said.CONSUMER_TARGET_MEMBER, group, member_id), written
-        case ConsumerCurrentMemberAssignment(group, member_id, value):
-            written = None if value is None else wire.consumer_current_member_value(current_value(value))
-            return wire.group_key(said.CONSUMER_CURRENT_MEMBER, group, member_id), written
-        case ConsumerRegularExpression(group, pattern, value):
-            written = (
-                None
-                if value is None
-                else wire.consumer_regex_value(said.ConsumerRegexValue(value.topics, value.version, value.resolved_ms))
-            )
-            return wire.group_key(said.CONSUMER_REGEX, group, pattern), written
-    assert_never(event)
-
-
-def member_value(member: MemberMetadata) -> said.ConsumerMemberValue:
-    classic = member.classic
-    return said.ConsumerMemberValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        topics=member.topics,
-        regex=member.pattern,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.assignor,
-        classic=None if classic is None else said.ClassicProtocols(classic.session_timeout_ms, classic.protocols),
-    )
-
-
-def target_value(target: Partitions) -> said.ConsumerTargetMemberValue:
-    return said.ConsumerTargetMemberValue(
-        tuple((topic_id, tuple(sorted(partitions))) for topic_id, partitions in target.items())
-    )
-
-
-def current_value(current: CurrentAssignment) -> said.ConsumerCurrentMemberValue:
-    return said.ConsumerCurrentMemberValue(
-        member_epoch=current.member_epoch,
-        previous_epoch=current.previous_epoch,
-        state=current.state.value,
-        assigned=owned_value(current.assigned),
-        revoking=owned_value(current.revoking),
-    )
-
-
-def owned_value(owned: PartitionEpochs) -> tuple[said.OwnedPartitions, ...]:
-    return tuple((topic_id, tuple(epochs), tuple(epochs.values())) for topic_id, epochs in owned.items())
+        case ConsumerGroupMetadata(group, epoch):
+            key = wire.group_key(said.CONSUMER_GROUP, group)
+            value = None if epoch is None else wire.consumer_group_value(epoch)
+        case ConsumerMemberMetadata(group, member_id, metadata):
+            key = wire.group_key(said.CONSUMER_MEMBER, group, member_id)
+            value = None if metadata is None else wire.consumer_member_value(metadata)
+        case ConsumerTargetAssignmentMetadata(group, assignment):
+            key = wire.group_key(said.CONSUMER_TARGET, group)
+            value = None if assignment is None else wire.consumer_target_value(assignment)
+        case ConsumerTargetAssignmentMember(group, member_id, target):
+            key = wire.group_key(said.CONSUMER_TARGET_MEMBER, group, member_id)
+            value = None if target is None else wire.consumer_target_member_value(target)
+        case ConsumerCurrentMemberAssignment(group, member_id, current):
+            key = wire.group_key(said.CONSUMER_CURRENT_MEMBER, group, member_id)
+            value = None if current is None else wire.consumer_current_member_value(current)
+        case ConsumerRegularExpression(group, pattern, resolved):
+            key = wire.group_key(said.CONSUMER_REGEX, group, pattern)
+            value = None if resolved is None else wire.consumer_regex_value(resolved)
+        case _:
+            assert_never(event)
+    return key, value
 
 
 # Reading
@@ -257,8 +180,7 @@ class EventReader:
             group, topic = self._shared_names(raw[:-_PARTITION_BYTES], key)
             if value is None:
                 return OffsetForgotten(group, topic, key.partition)
-            found = wire.read_value(said.OFFSET, value)
-            assert isinstance(found, said.OffsetValue)
+            found = wire.read_offset(value)
             return OffsetCommitted(
                 group,
                 topic,
@@ -299,90 +221,23 @@ def key_is_unknown(raw: bytes) -> bool:
 
 def read_group_event(key: said.Key, raw: bytes | None) -> GroupEvent:
     """A record about a group, as opposed to an offset."""
-    value = None if raw is None else wire.read_value(key.kind, raw)
-    match value:
-        case None:
-            return forgotten(key)
-        case said.GroupValue():
-            return saved_group(key.group, value)
-        case said.ConsumerGroupValue(epoch, metadata_hash):
-            return ConsumerGroupMetadata(key.group, GroupEpoch(epoch, metadata_hash))
-        case said.ConsumerMemberValue():
-            return ConsumerMemberMetadata(key.group, key.name, member_metadata(value))
-        case said.ConsumerTargetValue(epoch, assigned_ms):
-            return ConsumerTargetAssignmentMetadata(key.group, AssignmentEpoch(epoch, assigned_ms))
-        case said.ConsumerTargetMemberValue(partitions):
-            target = {TopicId(topic_id): frozenset(indexes) for topic_id, indexes in partitions}
-            return ConsumerTargetAssignmentMember(key.group, key.name, target)
-        case said.ConsumerCurrentMemberValue():
-            return ConsumerCurrentMemberAssignment(key.group, key.name, current_assignment(value))
-        case said.ConsumerRegexValue(topics, version, resolved_ms):
-            return ConsumerRegularExpression(key.group, key.name, ResolvedPattern(topics, version, resolved_ms))
-        case said.OffsetValue():
-            raise AssertionError("an offset is read elsewhere")
-    assert_never(value)
-
-
-def forgotten(key: said.Key) -> GroupEvent:
-    """What a tombstone says."""
-    match key.kind:
-        case said.GROUP:
-            return ClassicGroupForgotten(group=key.group)
-        case said.CONSUMER_GROUP:
-            return ConsumerGroupMetadata(key.group, None)
-        case said.CONSUMER_MEMBER:
-            return ConsumerMemberMetadata(key.group, key.name, None)
-        case said.CONSUMER_TARGET:
-            return ConsumerTargetAssignmentMetadata(key.group, None)
-        case said.CONSUMER_TARGET_MEMBER:
-            return ConsumerTargetAssignmentMember(key.group, key.name, None)
-        case said.CONSUMER_CURRENT_MEMBER:
-            return ConsumerCurrentMemberAssignment(key.group, key.name, None)
+    group, value = key.group, None if raw is None else wire.read_group_value(key.kind, raw)
+    match key.kind, value:
+        case said.GROUP, None:
+            return ClassicGroupForgotten(group=group)
+        case said.GROUP, said.ClassicGroupValue():
+            return ClassicGroupSaved(group=group, value=value)
+        case said.CONSUMER_GROUP, said.GroupEpoch() | None:
+            return ConsumerGroupMetadata(group, value)
+        case said.CONSUMER_MEMBER, said.MemberMetadata() | None:
+            return ConsumerMemberMetadata(group, key.name, value)
+        case said.CONSUMER_TARGET, said.AssignmentEpoch() | None:
+            return ConsumerTargetAssignmentMetadata(group, value)
+        case said.CONSUMER_TARGET_MEMBER, Mapping() | None:
+            return ConsumerTargetAssignmentMember(group, key.name, value)
+        case said.CONSUMER_CURRENT_MEMBER, said.CurrentAssignment() | None:
+            return ConsumerCurrentMemberAssignment(group, key.name, value)
+        case said.CONSUMER_REGEX, said.ResolvedPattern() | None:
+            return ConsumerRegularExpression(group, key.name, value)
         case _:
-            assert key.kind == said.CONSUMER_REGEX, f"a key of kind {key.kind}"
-            return ConsumerRegularExpression(key.group, key.name, None)
-
-
-def saved_group(group: str, value: said.GroupValue) -> ClassicGroupSaved:
-    return ClassicGroupSaved(
-        group=group,
-        protocol_type=value.protocol_type,
-        generation=value.generation,
-        protocol=value.protocol,
-        leader=value.leader,
-        state_ms=value.state_ms,
-        members=tuple(ClassicMemberSaved(**member._asdict()) for member in value.members),
-    )
-
-
-def member_metadata(value: said.ConsumerMemberValue) -> MemberMetadata:
-    classic = value.classic
-    return MemberMetadata(
-        instance_id=value.instance_id,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        topics=value.topics,
-        pattern=value.regex,
-        rebalance_timeout_ms=value.rebalance_timeout_ms,
-        assignor=value.server_assignor,
-        classic=None if classic is None else ClassicMetadata(classic.session_timeout_ms, classic.protocols),
-    )
-
-
-def current_assignment(value: said.ConsumerCurrentMemberValue) -> CurrentAssignment:
-    return CurrentAssignment(
-        member_epoch=value.member_epoch,
-        previous_epoch=value.previous_epoch,
-        state=MemberState.of_record(value.state),
-        assigned=partition_epochs(value.assigned, value.member_epoch),
-        revoking=partition_epochs(value.revoking, value.member_epoch),
-    )
-
-
-def partition_epochs(owned: Iterable[said.OwnedPartitions], member_epoch: int) -> PartitionEpochs:
-    """Brokers before 4.3 wrote no epochs: a partition then counts as got in the member's own."""
-    return {
-        TopicId(topic_id): dict(zip(partitions, epochs or (member_epoch,) * len(partitions), strict=True))
-        for topic_id, partitions, epochs in owned
-    }
+            raise AssertionError(f"a key of kind {key.kind} with {value}")

@@ -29,7 +29,7 @@ from penstock.groups.commands import (
     SyncGroup,
 )
 from penstock.groups.commits import commit, commit_in_txn, delete_offsets
-from penstock.groups.consumer.events import JOINING_EPOCH, ConsumerEvent, ConsumerGroupMetadata
+from penstock.groups.consumer.events import ConsumerEvent, ConsumerGroupMetadata
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.migration import MigrationPolicy, check_upgrade, upgraded
 from penstock.groups.consumer.requests import refusal
@@ -61,6 +61,7 @@ from penstock.model.generated_errors import (
     StaleMemberEpoch,
     UnknownMemberId,
 )
+from penstock.wire.group_values import JOINING_EPOCH
 
 MS_PER_MINUTE = 60_000
 GROUP_NOT_FOUND_VERSION_MIN = 9
@@ -156,7 +157,7 @@ class GroupShard:
         for event in step.events:
             if isinstance(event, OffsetEvent):
                 continue
-            if isinstance(event, ClassicGroupSaved) and not event.members:
+            if isinstance(event, ClassicGroupSaved) and not event.value.members:
                 # As in Kafka: a record without members is not missed, and whoever joins may go on.
                 self.apply(event)
                 unchanged.pop(event.group, None)
@@ -220,7 +221,7 @@ class GroupShard:
             case ClassicGroupSaved():
                 group = self._groups.get(event.group)
                 if not isinstance(group, ClassicGroup):
-                    group = self._groups[event.group] = self._new_classic(event.group, event.state_ms)
+                    group = self._groups[event.group] = self._new_classic(event.group)
                 group.apply(event)
             case ClassicGroupForgotten():
                 if not isinstance(self._groups.get(event.group), ConsumerGroup):

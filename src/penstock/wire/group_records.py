@@ -11,6 +11,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TypeVar
 
+from penstock.model.ids import TopicId
 from penstock.wire.group_values import (
     CONSUMER_CURRENT_MEMBER,
     CONSUMER_GROUP,
@@ -24,20 +25,20 @@ from penstock.wire.group_values import (
     OFFSET,
     OFFSET_OLD,
     UNSAID_MS,
-    ClassicProtocols,
-    ConsumerCurrentMemberValue,
-    ConsumerGroupValue,
-    ConsumerMemberValue,
-    ConsumerRegexValue,
-    ConsumerTargetMemberValue,
-    ConsumerTargetValue,
+    AssignmentEpoch,
+    ClassicGroupValue,
+    ClassicMember,
+    ClassicMetadata,
+    CurrentAssignment,
+    GroupEpoch,
     GroupValue,
     Key,
-    MemberValue,
+    MemberMetadata,
+    MemberState,
     OffsetValue,
-    OwnedPartitions,
-    TopicPartitions,
-    Value,
+    PartitionEpochs,
+    Partitions,
+    ResolvedPattern,
 )
 from penstock.wire.primitives import (
     STRING_BYTES_MAX,
@@ -105,7 +106,7 @@ def group_key(kind: int, group: str, name: str | None = None) -> bytes:
     return bytes(out)
 
 
-def group_value(value: GroupValue) -> bytes:
+def group_value(value: ClassicGroupValue) -> bytes:
     """A classic group, in the version that every Kafka since 2.3 reads."""
     out = Writer(_KIND.pack(GROUP_VERSION))
     out.string(value.protocol_type)
@@ -126,22 +127,22 @@ def group_value(value: GroupValue) -> bytes:
     return bytes(out)
 
 
-def consumer_group_value(value: ConsumerGroupValue) -> bytes:
+def consumer_group_value(value: GroupEpoch) -> bytes:
     out = consumer_writer()
     out.int32(value.epoch)
     return tagged(out, value.metadata_hash != 0, lambda body: body.int64(value.metadata_hash))
 
 
-def consumer_member_value(value: ConsumerMemberValue) -> bytes:
+def consumer_member_value(value: MemberMetadata) -> bytes:
     out = consumer_writer()
     out.string_nullable(value.instance_id)
     out.string_nullable(value.rack_id)
     out.string(value.client_id)
     out.string(value.client_host)
     out.strings(list(value.topics))
-    out.string_nullable(value.regex)
+    out.string_nullable(value.pattern)
     out.int32(value.rebalance_timeout_ms)
-    out.string_nullable(value.server_assignor)
+    out.string_nullable(value.assignor)
     classic = value.classic
 
     def write_classic(body: Writer) -> None:
@@ -158,44 +159,42 @@ def consumer_member_value(value: ConsumerMemberValue) -> bytes:
     return tagged(out, classic is not None, write_classic)
 
 
-def consumer_target_value(value: ConsumerTargetValue) -> bytes:
+def consumer_target_value(value: AssignmentEpoch) -> bytes:
     out = consumer_writer()
     out.int32(value.epoch)
-    return tagged(out, value.assigned_ms != 0, lambda body: body.int64(value.assigned_ms))
+    return tagged(out, value.computed_ms != 0, lambda body: body.int64(value.computed_ms))
 
 
-def consumer_target_member_value(value: ConsumerTargetMemberValue) -> bytes:
+def consumer_target_member_value(value: Partitions) -> bytes:
+    """A member that is to have nothing has a value all the same."""
     out = consumer_writer()
-    out.length(len(value.partitions))
-    for topic_id, partitions in value.partitions:
+    out.length(len(value))
+    for topic_id, partitions in value.items():
         out.uuid(topic_id)
-        out.integers("i", list(partitions))
+        out.integers("i", sorted(partitions))
         out.tags()
     out.tags()
     return bytes(out)
 
 
-def consumer_current_member_value(value: ConsumerCurrentMemberValue) -> bytes:
+def consumer_current_member_value(value: CurrentAssignment) -> bytes:
     out = consumer_writer()
     out.int32(value.member_epoch)
     out.int32(value.previous_epoch)
     out.int8(value.state)
     for owned in (value.assigned, value.revoking):
         out.length(len(owned))
-        for topic_id, partitions, epochs in owned:
+        for topic_id, epochs in owned.items():
             out.uuid(topic_id)
-            out.integers("i", list(partitions))
-            if epochs is None:
-                out.tags()
-            else:
-                body = out.fresh()
-                body.integers("i", list(epochs))
-                out.tags([(0, body)])
+            out.integers("i", list(epochs))
+            body = out.fresh()
+            body.integers("i", list(epochs.values()))
+            out.tags([(0, body)])
     out.tags()
     return bytes(out)
 
 
-def consumer_regex_value(value: ConsumerRegexValue) -> bytes:
+def consumer_regex_value(value: ResolvedPattern) -> bytes:
     out = consumer_writer()
     out.strings(list(value.topics))
     out.int64(value.version)
@@ -239,8 +238,13 @@ def _read_key(data: Buffer) -> Key | None:
     return None
 
 
-def read_value(kind: int, data: Buffer) -> Value:
-    """What a record says; Malformed where it cannot be read, or is of a version from the future."""
+def read_offset(data: Buffer) -> OffsetValue:
+    """How far a group got; Malformed where it cannot be read, or is of a version from the future."""
+    return guarded(_read_offset, data)
+
+
+def read_group_value(kind: int, data: Buffer) -> GroupValue:
+    """What a record about a group says; Malformed as for an offset."""
     return guarded(READERS[kind], data)
 
 
@@ -267,7 +271,7 @@ def _read_offset(data: Buffer) -> OffsetValue:
     return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
 
 
-def _read_group(data: Buffer) -> GroupValue:
+def _read_group(data: Buffer) -> ClassicGroupValue:
     reader, version = versioned(data, 4, flexible_from=4)
     protocol_type = reader.string()
     generation = reader.int32()
@@ -276,10 +280,17 @@ def _read_group(data: Buffer) -> GroupValue:
     state_ms = reader.int64() if version >= 2 else UNSAID_MS
     members = tuple(_read_member(reader, version) for _ in range(reader.items(14, False)))
     reader.skip_tags()
-    return GroupValue(protocol_type, generation, protocol, leader, state_ms, members)
+    return ClassicGroupValue(
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol=protocol,
+        leader=leader,
+        state_ms=state_ms,
+        members=members,
+    )
 
 
-def _read_member(reader: Reader, version: int) -> MemberValue:
+def _read_member(reader: Reader, version: int) -> ClassicMember:
     member_id = reader.string()
     instance_id = reader.string_nullable() if version >= 3 else None
     client_id = reader.string()
@@ -288,20 +299,20 @@ def _read_member(reader: Reader, version: int) -> MemberValue:
     session_ms = reader.int32()
     subscription, assignment = reader.raw(), reader.raw()
     reader.skip_tags()
-    # A member of a broker that knew no rebalance timeout has its session's.
-    return MemberValue(
-        member_id,
-        instance_id,
-        client_id,
-        client_host,
-        session_ms if rebalance_ms < 0 else rebalance_ms,
-        session_ms,
-        subscription,
-        assignment,
+    return ClassicMember(
+        member_id=member_id,
+        group_instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        # A member of a broker that knew no rebalance timeout has its session's.
+        rebalance_timeout_ms=session_ms if rebalance_ms < 0 else rebalance_ms,
+        session_timeout_ms=session_ms,
+        subscription=subscription,
+        assignment=assignment,
     )
 
 
-def _read_consumer_group(data: Buffer) -> ConsumerGroupValue:
+def _read_consumer_group(data: Buffer) -> GroupEpoch:
     reader, _ = versioned(data, CONSUMER_VERSION)
     epoch, metadata_hash = reader.int32(), 0
     for tag, end in reader.tagged():
@@ -309,72 +320,88 @@ def _read_consumer_group(data: Buffer) -> ConsumerGroupValue:
             metadata_hash = reader.int64()
         else:
             reader.pos = end
-    return ConsumerGroupValue(epoch, metadata_hash)
+    return GroupEpoch(epoch, metadata_hash)
 
 
-def _read_consumer_member(data: Buffer) -> ConsumerMemberValue:
+def _read_consumer_member(data: Buffer) -> MemberMetadata:
     reader, _ = versioned(data, CONSUMER_VERSION)
     instance_id, rack_id = reader.string_nullable(), reader.string_nullable()
     client_id, client_host = reader.string(), reader.string()
     topics = tuple(reader.strings())
-    regex = reader.string_nullable()
+    pattern = reader.string_nullable()
     rebalance_ms = reader.int32()
     assignor = reader.string_nullable()
-    classic: ClassicProtocols | None = None
+    classic: ClassicMetadata | None = None
     for tag, end in reader.tagged():
         if tag == 0:
             classic = _read_classic(reader) if reader.present() else None
         else:
             reader.pos = end
-    return ConsumerMemberValue(
-        instance_id, rack_id, client_id, client_host, topics, regex, rebalance_ms, assignor, classic
+    return MemberMetadata(
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        topics=topics,
+        pattern=pattern,
+        rebalance_timeout_ms=rebalance_ms,
+        assignor=assignor,
+        classic=classic,
     )
 
 
-def _read_classic(reader: Reader) -> ClassicProtocols:
+def _read_classic(reader: Reader) -> ClassicMetadata:
     session_ms = reader.int32()
     protocols: list[tuple[str, bytes]] = []
     for _ in range(reader.items(3, False)):
         protocols.append((reader.string(), reader.raw()))
         reader.skip_tags()
     reader.skip_tags()
-    return ClassicProtocols(session_ms, tuple(protocols))
+    return ClassicMetadata(session_ms, tuple(protocols))
 
 
-def _read_consumer_target(data: Buffer) -> ConsumerTargetValue:
+def _read_consumer_target(data: Buffer) -> AssignmentEpoch:
     reader, _ = versioned(data, CONSUMER_VERSION)
-    epoch, assigned_ms = reader.int32(), 0
+    epoch, computed_ms = reader.int32(), 0
     for tag, end in reader.tagged():
         if tag == 0:
-            assigned_ms = reader.int64()
+            computed_ms = reader.int64()
         else:
             reader.pos = end
-    return ConsumerTargetValue(epoch, assigned_ms)
+    return AssignmentEpoch(epoch, computed_ms)
 
 
-def _read_consumer_target_member(data: Buffer) -> ConsumerTargetMemberValue:
+def _read_consumer_target_member(data: Buffer) -> Partitions:
     reader, _ = versioned(data, CONSUMER_VERSION)
-    partitions: list[TopicPartitions] = []
+    partitions: dict[TopicId, frozenset[int]] = {}
     for _ in range(reader.items(18, False)):
-        partitions.append((reader.uuid(), tuple(reader.integers("i", 4))))
+        topic_id = TopicId(reader.uuid())
+        partitions[topic_id] = frozenset(reader.integers("i", 4))
         reader.skip_tags()
     reader.skip_tags()
-    return ConsumerTargetMemberValue(tuple(partitions))
+    return partitions
 
 
-def _read_consumer_current_member(data: Buffer) -> ConsumerCurrentMemberValue:
+def _read_consumer_current_member(data: Buffer) -> CurrentAssignment:
     reader, _ = versioned(data, CONSUMER_VERSION)
     member_epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
-    assigned = _read_owned(reader)
-    revoking = _read_owned(reader)
+    assigned = _read_owned(reader, member_epoch)
+    revoking = _read_owned(reader, member_epoch)
     reader.skip_tags()
-    return ConsumerCurrentMemberValue(member_epoch, previous_epoch, state, assigned, revoking)
+    return CurrentAssignment(
+        member_epoch=member_epoch,
+        previous_epoch=previous_epoch,
+        state=MemberState.of_record(state),
+        assigned=assigned,
+        revoking=revoking,
+    )
 
 
-def _read_owned(reader: Reader) -> tuple[OwnedPartitions, ...]:
-    owned: list[OwnedPartitions] = []
+def _read_owned(reader: Reader, member_epoch: int) -> PartitionEpochs:
+    """Brokers before 4.3 wrote no epochs: a partition then counts as got in the member's own."""
+    owned: dict[TopicId, dict[int, int]] = {}
     for _ in range(reader.items(18, False)):
-        topic_id, partitions = reader.uuid(), tuple(reader.integers("i", 4))
+        topic_id, partitions = TopicId(reader.uuid()), tuple(reader.integers("i", 4))
         epochs: tuple[int, ...] | None = None
         for tag, end in reader.tagged():
             if tag == 0:
@@ -384,15 +411,15 @@ def _read_owned(reader: Reader) -> tuple[OwnedPartitions, ...]:
                 reader.pos = end
         if epochs is not None and len(epochs) != len(partitions):
             raise Malformed(f"{len(partitions)} partitions with {len(epochs)} epochs")
-        owned.append((topic_id, partitions, epochs))
-    return tuple(owned)
+        owned[topic_id] = dict(zip(partitions, epochs or (member_epoch,) * len(partitions), strict=True))
+    return owned
 
 
-def _read_consumer_regex(data: Buffer) -> ConsumerRegexValue:
+def _read_consumer_regex(data: Buffer) -> ResolvedPattern:
     reader, _ = versioned(data, CONSUMER_VERSION)
     topics, version, resolved_ms = tuple(reader.strings()), reader.int64(), reader.int64()
     reader.skip_tags()
-    return ConsumerRegexValue(topics, version, resolved_ms)
+    return ResolvedPattern(topics, version, resolved_ms)
 
 
 def versioned(data: Buffer, newest: int, *, flexible_from: int = 0) -> tuple[Reader, int]:
@@ -403,8 +430,7 @@ def versioned(data: Buffer, newest: int, *, flexible_from: int = 0) -> tuple[Rea
     return (FlexibleReader(data, 2) if version >= flexible_from else Reader(data, 2)), version
 
 
-READERS: dict[int, Callable[[Buffer], Value]] = {
-    OFFSET: _read_offset,
+READERS: dict[int, Callable[[Buffer], GroupValue]] = {
     GROUP: _read_group,
     CONSUMER_GROUP: _read_consumer_group,
     CONSUMER_MEMBER: _read_consumer_member,

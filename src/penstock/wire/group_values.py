@@ -1,10 +1,16 @@
 """What the records of `__consumer_offsets` say: their keys, and one value for each kind.
 
-Every field of Kafka 4.3's records is here, whether a broker of this kind has a use for it or not.
+Every field of Kafka 4.3's records is here, whether a broker of this kind has a use for it or not. Groups work with
+these values, so that there is nothing to convert between a record and what is known.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
+from penstock.model.ids import TopicId
 from penstock.wire.primitives import ZERO_UUID
 
 OFFSET_OLD = 0
@@ -27,11 +33,104 @@ NAMED_KINDS = frozenset(
 UNSAID_MS = -1
 NO_EPOCH = -1
 
-TopicPartitions = tuple[bytes, tuple[int, ...]]
-"""A topic's id and some of its partitions."""
+Partitions = Mapping[TopicId, frozenset[int]]
+"""Partitions by topic; a topic without any is left out."""
 
-OwnedPartitions = tuple[bytes, tuple[int, ...], tuple[int, ...] | None]
-"""The same with the epoch at which each partition was given to the member, where that is known."""
+PartitionEpochs = Mapping[TopicId, Mapping[int, int]]
+"""Partitions by topic, each with the epoch in which the member got it: what older commits are fenced with."""
+
+NO_PARTITIONS: Partitions = MappingProxyType({})
+
+
+def no_partition_epochs() -> PartitionEpochs:
+    return {}
+
+
+JOINING_EPOCH = 0
+LEFT_EPOCH = -1
+STATIC_LEFT_EPOCH = -2
+"""A static member that left to come back: it keeps its partitions until its session ends."""
+
+GROUP_EPOCH_FIRST = 1
+"""A group's epoch before anything happened in it; its first member makes it 2."""
+
+ASSIGNMENT_EPOCH_NONE = -1
+"""The group's target was taken back, as the group ends."""
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target; the numbers are those of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def of_record(cls, number: int) -> "MemberState":
+        """The state with this number; one that a later version brought is unknown here."""
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    """Counts what changed a group: its members, what they subscribe to, and those topics."""
+
+    epoch: int = GROUP_EPOCH_FIRST
+    metadata_hash: int = 0
+    """Of the topics as they were then: another value, and the group has to be assigned anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What a member that speaks the classic protocol said when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadata:
+    """Who a member is and what it wants. Topics are sorted, and none stands twice."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentEpoch:
+    """The group epoch that the target was computed for, and when that was done."""
+
+    epoch: int = GROUP_EPOCH_FIRST
+    computed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignment:
+    """What a member has, and what it has to give back first."""
+
+    member_epoch: int = JOINING_EPOCH
+    previous_epoch: int = -1
+    """A member that did not hear of its new epoch comes with this one."""
+    state: MemberState = MemberState.STABLE
+    assigned: PartitionEpochs = field(default_factory=no_partition_epochs)
+    revoking: PartitionEpochs = field(default_factory=no_partition_epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPattern:
+    """The topics that a regular expression matched, sorted, and when."""
+
+    topics: tuple[str, ...]
+    version: int
+    resolved_ms: int
 
 
 class Key(NamedTuple):
@@ -55,8 +154,9 @@ class OffsetValue(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
-class MemberValue(NamedTuple):
-    """A member of a classic group."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """A member of a classic group; `subscription` is what it said under the protocol that was chosen."""
 
     member_id: str
     group_instance_id: str | None
@@ -68,83 +168,19 @@ class MemberValue(NamedTuple):
     assignment: bytes
 
 
-class GroupValue(NamedTuple):
-    """A classic group at rest."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupValue:
+    """A classic group at rest: stable with these members and their assignments, or empty."""
 
     protocol_type: str
     generation: int
     protocol: str | None
     leader: str | None
     state_ms: int
-    members: tuple[MemberValue, ...]
+    members: tuple[ClassicMember, ...] = ()
 
 
-class ConsumerGroupValue(NamedTuple):
-    """A group with the consumer protocol: its epoch, and a hash of the topics it was made for."""
-
-    epoch: int
-    metadata_hash: int = 0
-
-
-class ClassicProtocols(NamedTuple):
-    """What a member of a consumer group that speaks the classic protocol said when it joined."""
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-
-class ConsumerMemberValue(NamedTuple):
-    """A member of a consumer group: who it is and what it wants to read."""
-
-    instance_id: str | None
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    topics: tuple[str, ...]
-    regex: str | None
-    rebalance_timeout_ms: int
-    server_assignor: str | None
-    classic: ClassicProtocols | None = None
-
-
-class ConsumerTargetValue(NamedTuple):
-    """The epoch for which the members' targets hold, and when they were found."""
-
-    epoch: int
-    assigned_ms: int = 0
-
-
-class ConsumerTargetMemberValue(NamedTuple):
-    """What a member is to have in the end."""
-
-    partitions: tuple[TopicPartitions, ...]
-
-
-class ConsumerCurrentMemberValue(NamedTuple):
-    """What a member has now, and what it has yet to give up."""
-
-    member_epoch: int
-    previous_epoch: int
-    state: int
-    assigned: tuple[OwnedPartitions, ...]
-    revoking: tuple[OwnedPartitions, ...]
-
-
-class ConsumerRegexValue(NamedTuple):
-    """The topics a pattern stood for, as of a version of the metadata."""
-
-    topics: tuple[str, ...]
-    version: int
-    resolved_ms: int
-
-
-Value = (
-    OffsetValue
-    | GroupValue
-    | ConsumerGroupValue
-    | ConsumerMemberValue
-    | ConsumerTargetValue
-    | ConsumerTargetMemberValue
-    | ConsumerCurrentMemberValue
-    | ConsumerRegexValue
+GroupValue = (
+    ClassicGroupValue | GroupEpoch | MemberMetadata | AssignmentEpoch | Partitions | CurrentAssignment | ResolvedPattern
 )
+"""What a record about a group says; a target is nothing but its partitions."""

@@ -11,8 +11,8 @@ from penstock.groups.assignors import ASSIGNORS
 from penstock.groups.assignors.range import assign_ranges, order
 from penstock.groups.assignors.spec import Assignor, GroupSpec, MemberSpec
 from penstock.groups.assignors.uniform import assign_uniformly
-from penstock.groups.consumer.events import Partitions
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import Partitions
 
 Targets = Mapping[str, Partitions]
 

@@ -115,7 +115,7 @@ def test_the_work_is_written_before_anybody_is_told_of_it() -> None:
     assert (first.work, second.work) == (b"one", b"two")
     (saved,) = rig.log[written:]
     assert isinstance(saved, ClassicGroupSaved)
-    assert [(member.member_id, member.assignment) for member in saved.members] == [
+    assert [(member.member_id, member.assignment) for member in saved.value.members] == [
         (first.member_id, b"one"),
         (second.member_id, b"two"),
     ]

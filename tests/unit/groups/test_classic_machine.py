@@ -99,8 +99,8 @@ class Groups(RuleBasedStateMachine):
     def is_committed(self, command: SyncGroup, reply: SyncReply) -> bool:
         return any(
             isinstance(event, ClassicGroupSaved)
-            and (event.group, event.generation) == (command.group, command.generation)
-            and any(member.assignment == reply.assignment for member in event.members)
+            and (event.group, event.value.generation) == (command.group, command.generation)
+            and any(member.assignment == reply.assignment for member in event.value.members)
             for event in self.rig.log[: self.rig.committed]
         )
 

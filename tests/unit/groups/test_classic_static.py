@@ -48,7 +48,7 @@ def test_the_new_id_of_an_instance_is_written() -> None:
 
     saved = rig.log[-1]
     assert isinstance(saved, ClassicGroupSaved)
-    assert [(member.member_id, member.assignment) for member in saved.members] == [(back.joined.member_id, b"a")]
+    assert [(member.member_id, member.assignment) for member in saved.value.members] == [(back.joined.member_id, b"a")]
     rig.restart()
     assert isinstance(back.heartbeat(), HeartbeatReply)
     assert isinstance(client.heartbeat(), FencedInstanceId)

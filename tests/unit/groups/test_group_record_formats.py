@@ -5,32 +5,34 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from penstock.groups.consumer.events import (
-    AssignmentEpoch,
-    ClassicMetadata,
     ConsumerCurrentMemberAssignment,
     ConsumerGroupMetadata,
     ConsumerMemberMetadata,
     ConsumerRegularExpression,
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
+)
+from penstock.groups.events import (
+    NO_EXPIRY_MS,
+    ClassicGroupForgotten,
+    ClassicGroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+)
+from penstock.groups.record_formats import EventReader, GroupEvent, encode_event
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.wire import compression
+from penstock.wire.group_values import (
+    AssignmentEpoch,
+    ClassicGroupValue,
+    ClassicMember,
+    ClassicMetadata,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     MemberState,
     ResolvedPattern,
 )
-from penstock.groups.events import (
-    NO_EXPIRY_MS,
-    ClassicGroupForgotten,
-    ClassicGroupSaved,
-    ClassicMemberSaved,
-    OffsetCommitted,
-    OffsetForgotten,
-)
-from penstock.groups.record_formats import EventReader, GroupEvent, encode_event, partition_epochs
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
-from penstock.wire import compression
-from penstock.wire.group_values import OwnedPartitions
 from penstock.wire.record_columns import decode_columns
 from penstock.wire.records import RecordBatchBuilder
 
@@ -44,7 +46,7 @@ BYTES = st.binary(max_size=20)
 INDEXES = st.integers(0, 2**31 - 1)
 
 MEMBERS = st.builds(
-    ClassicMemberSaved,
+    ClassicMember,
     member_id=NAMES,
     group_instance_id=NULLABLE,
     client_id=NAMES,
@@ -91,12 +93,15 @@ EVENTS: SearchStrategy[GroupEvent] = st.one_of(
     st.builds(
         ClassicGroupSaved,
         group=NAMES,
-        protocol_type=NAMES,
-        generation=INT32,
-        protocol=NULLABLE,
-        leader=NULLABLE,
-        state_ms=INT64,
-        members=st.lists(MEMBERS, max_size=3).map(tuple),
+        value=st.builds(
+            ClassicGroupValue,
+            protocol_type=NAMES,
+            generation=INT32,
+            protocol=NULLABLE,
+            leader=NULLABLE,
+            state_ms=INT64,
+            members=st.lists(MEMBERS, max_size=3).map(tuple),
+        ),
     ),
     st.builds(ClassicGroupForgotten, group=NAMES),
     st.builds(ConsumerGroupMetadata, NAMES, or_none(st.builds(GroupEpoch, INT32, INT64))),
@@ -189,10 +194,3 @@ def test_names_that_repeat_are_shared() -> None:
     assert second.topic is third.topic
     assert first.topic_id is third.topic_id
     assert reader.topics == {TopicId(bytes(range(16))): "topic"}
-
-
-def test_partitions_without_epochs_count_as_got_in_the_members_own() -> None:
-    topic_id = bytes(range(16))
-    owned: tuple[OwnedPartitions, ...] = ((topic_id, (0, 3), None),)
-
-    assert partition_epochs(owned, 7) == {topic_id: {0: 7, 3: 7}}

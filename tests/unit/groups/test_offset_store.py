@@ -32,6 +32,7 @@ from penstock.model.generated_errors import (
     UnknownMemberId,
 )
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.wire.group_values import ClassicGroupValue
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -325,7 +326,10 @@ def test_a_commit_may_name_its_own_retention() -> None:
 def test_a_group_of_old_records_that_do_not_say_since_when_it_is_empty_forgets_after_its_commits() -> None:
     rig = Rig()
     rig.log.append(
-        ClassicGroupSaved(group="g", protocol_type="consumer", generation=3, protocol=None, leader=None, state_ms=-1)
+        ClassicGroupSaved(
+            group="g",
+            value=ClassicGroupValue(protocol_type="consumer", generation=3, protocol=None, leader=None, state_ms=-1),
+        )
     )
     rig.log.append(OffsetCommitted("g", "t", 0, 1, -1, "", START_MS))
     rig.restart()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +15,35 @@ from penstock.wire.primitives import Malformed
 ID = bytes(range(1, 17))
 TIME_MS = 1_700_000_000_000
 
-MEMBER = said.MemberValue("m", "i", "c", "/h", 300_000, 45_000, b"\1\2", b"\3")
-STABLE = said.GroupValue("consumer", 5, "range", "m", TIME_MS, (MEMBER,))
-CONSUMER_MEMBER = said.ConsumerMemberValue("i", None, "c", "/h", ("a", "b"), "x.*", 1000, "uniform")
-CURRENT = said.ConsumerCurrentMemberValue(4, 3, 1, ((ID, (0, 2), (3, 4)),), ((ID, (1,), None),))
+MEMBER = said.ClassicMember(
+    member_id="m",
+    group_instance_id="i",
+    client_id="c",
+    client_host="/h",
+    rebalance_timeout_ms=300_000,
+    session_timeout_ms=45_000,
+    subscription=b"\1\2",
+    assignment=b"\3",
+)
+STABLE = said.ClassicGroupValue(
+    protocol_type="consumer", generation=5, protocol="range", leader="m", state_ms=TIME_MS, members=(MEMBER,)
+)
+CONSUMER_MEMBER = said.MemberMetadata(
+    instance_id="i",
+    client_id="c",
+    client_host="/h",
+    topics=("a", "b"),
+    pattern="x.*",
+    rebalance_timeout_ms=1000,
+    assignor="uniform",
+)
+CURRENT = said.CurrentAssignment(
+    member_epoch=4, previous_epoch=3, state=said.MemberState.UNREVOKED_PARTITIONS, assigned={ID: {0: 3, 2: 4}}
+)
+CURRENT_FRONT = "000000000004000000030102" + ID.hex() + "030000000000000002"
+CURRENT_EPOCHS = "010009030000000300000004"
+NOTHING_REVOKING = "01"
+REVOKING_WITHOUT_EPOCHS = "02" + ID.hex() + "020000000100"
 
 KEYS = {
     "0001000367c3bc00017400000007": said.Key(said.OFFSET, "gü", topic="t", partition=7),
@@ -54,12 +81,12 @@ GROUP_V3 = (
 )
 OLD_GROUPS = {
     "00000008636f6e73756d657200000005000572616e676500016d0000000100016d00016300022f680000afc80000000201020000000103": (
-        STABLE._replace(state_ms=-1, members=(MEMBER._replace(group_instance_id=None, rebalance_timeout_ms=45_000),))
+        replace(STABLE, state_ms=-1, members=(replace(MEMBER, group_instance_id=None, rebalance_timeout_ms=45_000),))
     ),
     "00010008636f6e73756d657200000005000572616e676500016d0000000100016d00016300022f68000493e00000afc80000000201020000"
-    "000103": STABLE._replace(state_ms=-1, members=(MEMBER._replace(group_instance_id=None),)),
+    "000103": replace(STABLE, state_ms=-1, members=(replace(MEMBER, group_instance_id=None),)),
     "00020008636f6e73756d657200000005000572616e676500016d0000018bcfe568000000000100016d00016300022f68000493e00000afc8"
-    "0000000201020000000103": STABLE._replace(members=(MEMBER._replace(group_instance_id=None),)),
+    "0000000201020000000103": replace(STABLE, members=(replace(MEMBER, group_instance_id=None),)),
     "000409636f6e73756d6572000000050672616e6765026d0000018bcfe5680002026d02690263032f68000493e00000afc803010202030000"
     "": STABLE,
 }
@@ -68,10 +95,10 @@ CONSUMER_VALUES = [
     (
         said.CONSUMER_GROUP,
         "0000000000090100081122334455667788",
-        said.ConsumerGroupValue(9, 0x1122334455667788),
+        said.GroupEpoch(9, 0x1122334455667788),
         wire.consumer_group_value,
     ),
-    (said.CONSUMER_GROUP, "00000000000900", said.ConsumerGroupValue(9), wire.consumer_group_value),
+    (said.CONSUMER_GROUP, "00000000000900", said.GroupEpoch(9), wire.consumer_group_value),
     (
         said.CONSUMER_MEMBER,
         "00000269000263032f68030261026204782e2a000003e808756e69666f726d00",
@@ -81,35 +108,38 @@ CONSUMER_VALUES = [
     (
         said.CONSUMER_MEMBER,
         "00000269000263032f68030261026204782e2a000003e808756e69666f726d010010010000afc8020672616e676502070000",
-        CONSUMER_MEMBER._replace(classic=said.ClassicProtocols(45_000, (("range", b"\7"),))),
+        replace(CONSUMER_MEMBER, classic=said.ClassicMetadata(45_000, (("range", b"\7"),))),
         wire.consumer_member_value,
     ),
     (
         said.CONSUMER_TARGET,
         "0000000000090100080000018bcfe56800",
-        said.ConsumerTargetValue(9, TIME_MS),
+        said.AssignmentEpoch(9, TIME_MS),
         wire.consumer_target_value,
     ),
     (
         said.CONSUMER_TARGET_MEMBER,
         "0000020102030405060708090a0b0c0d0e0f100300000000000000020000",
-        said.ConsumerTargetMemberValue(((ID, (0, 2)),)),
+        {ID: frozenset({0, 2})},
         wire.consumer_target_member_value,
     ),
     (
         said.CONSUMER_CURRENT_MEMBER,
-        "0000000000040000000301020102030405060708090a0b0c0d0e0f1003000000000000000201000903000000030000000402010203040506"
-        "0708090a0b0c0d0e0f1002000000010000",
+        CURRENT_FRONT + CURRENT_EPOCHS + NOTHING_REVOKING + "00",
         CURRENT,
         wire.consumer_current_member_value,
     ),
     (
         said.CONSUMER_REGEX,
         "000003037831037832000000000000000c0000018bcfe5680000",
-        said.ConsumerRegexValue(("x1", "x2"), 12, TIME_MS),
+        said.ResolvedPattern(("x1", "x2"), 12, TIME_MS),
         wire.consumer_regex_value,
     ),
 ]
+
+
+def read_value(kind: int, raw: bytes) -> object:
+    return wire.read_offset(raw) if kind == said.OFFSET else wire.read_group_value(kind, raw)
 
 
 @pytest.mark.parametrize(("raw", "key"), KEYS.items(), ids=[str(key.kind) for key in KEYS.values()])
@@ -137,45 +167,51 @@ def test_a_kind_that_is_not_known_is_read_over(kind: int) -> None:
 @pytest.mark.parametrize(("raw", "value"), OFFSETS.items())
 def test_offsets_are_written_as_kafka_writes_them(raw: str, value: said.OffsetValue) -> None:
     assert wire.offset_value(*value).hex() == raw
-    assert wire.read_value(said.OFFSET, bytes.fromhex(raw)) == value
+    assert wire.read_offset(bytes.fromhex(raw)) == value
 
 
 @pytest.mark.parametrize(("raw", "value"), OLD_OFFSETS.items())
 def test_offsets_of_every_version_are_read(raw: str, value: said.OffsetValue) -> None:
-    assert wire.read_value(said.OFFSET, bytes.fromhex(raw)) == value
+    assert wire.read_offset(bytes.fromhex(raw)) == value
 
 
 def test_a_group_is_written_as_kafka_writes_it() -> None:
     assert wire.group_value(STABLE).hex() == GROUP_V3
-    assert wire.read_value(said.GROUP, bytes.fromhex(GROUP_V3)) == STABLE
+    assert wire.read_group_value(said.GROUP, bytes.fromhex(GROUP_V3)) == STABLE
 
 
 @pytest.mark.parametrize(("raw", "value"), OLD_GROUPS.items(), ids=["v0", "v1", "v2", "v4"])
-def test_groups_of_every_version_are_read(raw: str, value: said.GroupValue) -> None:
-    assert wire.read_value(said.GROUP, bytes.fromhex(raw)) == value
+def test_groups_of_every_version_are_read(raw: str, value: said.ClassicGroupValue) -> None:
+    assert wire.read_group_value(said.GROUP, bytes.fromhex(raw)) == value
 
 
 @pytest.mark.parametrize(("kind", "raw", "value", "write"), CONSUMER_VALUES)
 def test_consumer_groups_are_written_as_kafka_writes_them(
-    kind: int, raw: str, value: said.Value, write: object
+    kind: int, raw: str, value: said.GroupValue, write: object
 ) -> None:
     assert callable(write)
     assert write(value).hex() == raw
-    assert wire.read_value(kind, bytes.fromhex(raw)) == value
+    assert read_value(kind, bytes.fromhex(raw)) == value
 
 
 def test_a_version_of_the_future_is_not_guessed_at() -> None:
     with pytest.raises(Malformed):
-        wire.read_value(said.OFFSET, b"\0\5" + bytes(30))
+        wire.read_offset(b"\0\5" + bytes(30))
     with pytest.raises(Malformed):
-        wire.read_value(said.CONSUMER_GROUP, b"\0\1" + bytes(30))
+        wire.read_group_value(said.CONSUMER_GROUP, b"\0\1" + bytes(30))
+
+
+def test_partitions_without_epochs_count_as_got_in_the_members_own() -> None:
+    raw = CURRENT_FRONT + CURRENT_EPOCHS + REVOKING_WITHOUT_EPOCHS + "00"
+
+    assert read_value(said.CONSUMER_CURRENT_MEMBER, bytes.fromhex(raw)) == replace(CURRENT, revoking={ID: {1: 4}})
 
 
 def test_partitions_with_too_few_epochs_are_malformed() -> None:
-    damaged = CURRENT._replace(assigned=((ID, (0, 2), (3,)),))
+    damaged = CURRENT_FRONT + "0100050200000003" + NOTHING_REVOKING + "00"
 
     with pytest.raises(Malformed):
-        wire.read_value(said.CONSUMER_CURRENT_MEMBER, wire.consumer_current_member_value(damaged))
+        wire.read_group_value(said.CONSUMER_CURRENT_MEMBER, bytes.fromhex(damaged))
 
 
 ALL_KINDS = [said.OFFSET, said.GROUP, *(kind for kind, *_ in CONSUMER_VALUES)]
@@ -190,13 +226,13 @@ EVERY_VALUE = [
 def test_a_value_cut_anywhere_is_malformed_and_nothing_else(kind: int, raw: bytes) -> None:
     for end in range(len(raw)):
         with pytest.raises(Malformed):
-            wire.read_value(kind, raw[:end])
+            read_value(kind, raw[:end])
 
 
 @given(kind=st.sampled_from(ALL_KINDS), raw=st.binary(max_size=80), version=st.integers(0, 4))
 def test_whatever_a_record_holds_reading_it_ends(kind: int, raw: bytes, version: int) -> None:
     try:
-        wire.read_value(kind, version.to_bytes(2, "big") + raw)
+        read_value(kind, version.to_bytes(2, "big") + raw)
         wire.read_key(raw)
     except Malformed:
         pass

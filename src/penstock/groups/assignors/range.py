@@ -9,8 +9,8 @@ from heapq import merge
 from itertools import islice
 
 from penstock.groups.assignors.spec import GroupSpec, MemberSpec, Readership
-from penstock.groups.consumer.events import Partitions
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import Partitions
 
 
 def assign_ranges(spec: GroupSpec) -> dict[str, Partitions]:

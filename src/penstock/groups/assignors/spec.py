@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.groups.consumer.events import Partitions
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import Partitions
 
 Racks = tuple[frozenset[str], ...]
 """The racks of a topic's partitions, by index."""

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from penstock.groups.assignors.spec import Audience, GroupSpec, Readership
-from penstock.groups.consumer.events import Partitions
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import Partitions
 
 BALANCE_ROUNDS_MAX = 16
 """Overlapping subscriptions can take many rounds to even out; each about halves what is left."""

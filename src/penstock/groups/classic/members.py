@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from penstock.coordinator.step import Ticket
 from penstock.groups.commands import JoinedMember
-from penstock.groups.events import ClassicMemberSaved
 from penstock.model.generated_errors import FencedInstanceId, UnknownMemberId
+from penstock.wire.group_values import ClassicMember
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Assignment protocols that a member offers, the preferred one first, each with what it says of itself."""
@@ -54,7 +54,7 @@ class Member:
     session: Session = field(default_factory=Session, compare=False)
 
     @classmethod
-    def restored(cls, saved: ClassicMemberSaved, protocol: str | None) -> "Member":
+    def restored(cls, saved: ClassicMember, protocol: str | None) -> "Member":
         """The member of a record. Records of the first version know no rebalance timeout."""
         known = saved.rebalance_timeout_ms >= 0
         return cls(
@@ -68,8 +68,8 @@ class Member:
             assignment=saved.assignment,
         )
 
-    def saved(self, protocol: str) -> ClassicMemberSaved:
-        return ClassicMemberSaved(
+    def saved(self, protocol: str) -> ClassicMember:
+        return ClassicMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             client_id=self.client_id,

@@ -17,6 +17,7 @@ from penstock.groups.draft import Draft
 from penstock.groups.events import ClassicGroupSaved
 from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from penstock.model.generated_errors import RebalanceInProgress, UnknownMemberId
+from penstock.wire.group_values import ClassicGroupValue
 
 
 class State(Enum):
@@ -126,29 +127,29 @@ class Rebalance:
     @classmethod
     def restored(cls, saved: ClassicGroupSaved, config: BrokerConfig) -> "Rebalance":
         """The table of a record."""
-        table = cls(saved.group, config, state_ms=saved.state_ms)
-        leader = saved.leader if any(saved.leader == member.member_id for member in saved.members) else None
-        table.members = Members((Member.restored(member, saved.protocol) for member in saved.members), leader)
-        table.generation = saved.generation
-        table.protocol_type = saved.protocol_type or None
-        table.protocol = saved.protocol
-        table.state = STABLE if saved.members else EMPTY
+        value = saved.value
+        table = cls(saved.group, config, state_ms=value.state_ms)
+        leader = value.leader if any(value.leader == member.member_id for member in value.members) else None
+        table.members = Members((Member.restored(member, value.protocol) for member in value.members), leader)
+        table.generation = value.generation
+        table.protocol_type = value.protocol_type or None
+        table.protocol = value.protocol
+        table.state = STABLE if value.members else EMPTY
         table.read_subscriptions()
         return table
 
     def saved(self) -> ClassicGroupSaved:
         """The record of the group as it is. Applying it makes the group what this table is by then."""
         assert self.protocol is not None or not self.members, "members are assigned by a protocol"
-        return ClassicGroupSaved(
-            group=self.name,
+        value = ClassicGroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
             leader=self.members.leader,
             state_ms=self.state_ms,
             members=tuple(member.saved(self.protocol or "") for member in self.members),
-            becomes=self,
         )
+        return ClassicGroupSaved(group=self.name, value=value, becomes=self)
 
     @property
     def of_consumers(self) -> bool:

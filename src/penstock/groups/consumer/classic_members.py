@@ -31,7 +31,6 @@ from penstock.groups.consumer.embedded_protocol import (
     write_assignment,
 )
 from penstock.groups.consumer.epochs import GroupEpochs
-from penstock.groups.consumer.events import ClassicMetadata, MemberMetadata, MemberState
 from penstock.groups.consumer.membership import Membership, check_instance
 from penstock.groups.consumer.migration import MigrationPolicy, by_id, by_name
 from penstock.groups.consumer.patterns import PatternSubscriptions, Repattern
@@ -52,6 +51,7 @@ from penstock.model.generated_errors import (
     UnknownMemberId,
     UnknownServerError,
 )
+from penstock.wire.group_values import ClassicMetadata, MemberMetadata, MemberState
 
 MEMBER_ID_REQUIRED_VERSION_MIN = 4
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from penstock.groups.consumer.events import ConsumerGroupMetadata, GroupEpoch
+from penstock.groups.consumer.events import ConsumerGroupMetadata
 from penstock.groups.consumer.state import Change, ConsumerState, Member, TopicHashes, count
 from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
+from penstock.wire.group_values import GroupEpoch
 
 
 class GroupEpochs:

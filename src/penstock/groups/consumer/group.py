@@ -22,19 +22,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.epochs import GroupEpochs
-from penstock.groups.consumer.events import (
-    JOINING_EPOCH,
-    LEFT_EPOCH,
-    STATIC_LEFT_EPOCH,
-    ConsumerCurrentMemberAssignment,
-    ConsumerEvent,
-    CurrentAssignment,
-    MemberMetadata,
-    MemberState,
-    PartitionEpochs,
-    Partitions,
-    no_partition_epochs,
-)
+from penstock.groups.consumer.events import ConsumerCurrentMemberAssignment, ConsumerEvent
 from penstock.groups.consumer.membership import Membership, check_instance
 from penstock.groups.consumer.pace import HeartbeatPace
 from penstock.groups.consumer.patterns import PatternsResolved, PatternSubscriptions, Repattern
@@ -67,6 +55,17 @@ from penstock.model.generated_errors import (
     UnsupportedVersion,
 )
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import (
+    JOINING_EPOCH,
+    LEFT_EPOCH,
+    STATIC_LEFT_EPOCH,
+    CurrentAssignment,
+    MemberMetadata,
+    MemberState,
+    PartitionEpochs,
+    Partitions,
+    no_partition_epochs,
+)
 
 CONSUMER = "Consumer"
 """What Kafka calls groups of this kind."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from penstock.coordinator.step import SetTimer, Step
 from penstock.groups.consumer.epochs import GroupEpochs
 from penstock.groups.consumer.events import (
-    JOINING_EPOCH,
     ConsumerCurrentMemberAssignment,
     ConsumerEvent,
     ConsumerGroupMetadata,
@@ -14,8 +13,6 @@ from penstock.groups.consumer.events import (
     ConsumerRegularExpression,
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
-    MemberState,
-    Partitions,
 )
 from penstock.groups.consumer.migration import ClassicAdopted, downgraded
 from penstock.groups.consumer.settings import ConsumerGroupSettings
@@ -25,6 +22,7 @@ from penstock.groups.consumer.timers import MEMBER_ALARMS, Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import FencedInstanceId, GroupMaxSizeReached, UnknownMemberId
+from penstock.wire.group_values import JOINING_EPOCH, MemberState, Partitions
 
 
 class Membership:

@@ -19,25 +19,29 @@ from penstock.groups.consumer.embedded_protocol import (
     write_assignment,
 )
 from penstock.groups.consumer.events import (
-    AssignmentEpoch,
-    ClassicMetadata,
     ConsumerCurrentMemberAssignment,
     ConsumerEvent,
     ConsumerGroupMetadata,
     ConsumerMemberMetadata,
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
+)
+from penstock.groups.consumer.state import Member, TopicHashes
+from penstock.groups.events import ClassicGroupSaved
+from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from penstock.groups.topics import TopicsView
+from penstock.model.generated_errors import GroupIdNotFound
+from penstock.model.ids import TopicId
+from penstock.wire.group_values import (
+    AssignmentEpoch,
+    ClassicGroupValue,
+    ClassicMember,
+    ClassicMetadata,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     Partitions,
 )
-from penstock.groups.consumer.state import Member, TopicHashes
-from penstock.groups.events import ClassicGroupSaved, ClassicMemberSaved
-from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from penstock.groups.topics import TopicsView
-from penstock.model.generated_errors import GroupIdNotFound
-from penstock.model.ids import TopicId
 
 
 class MigrationPolicy(Enum):
@@ -195,8 +199,7 @@ def downgraded(
     """The record of the group that it becomes: these members, each with its target."""
     kept = list(members)
     protocol = choose_protocol([classic_protocols(member) for member, _ in kept])
-    return ClassicGroupSaved(
-        group=group,
+    value = ClassicGroupValue(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=generation,
         protocol=protocol,
@@ -204,6 +207,7 @@ def downgraded(
         state_ms=now_ms,
         members=tuple(saved(member, target, protocol, topics) for member, target in kept),
     )
+    return ClassicGroupSaved(group=group, value=value)
 
 
 def classic_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
@@ -221,11 +225,11 @@ def choose_protocol(offers: Sequence[tuple[tuple[str, bytes], ...]]) -> str:
     return max(sorted(common), key=votes.count)
 
 
-def saved(member: Member, target: Partitions, protocol: str, topics: TopicsView) -> ClassicMemberSaved:
+def saved(member: Member, target: Partitions, protocol: str, topics: TopicsView) -> ClassicMember:
     metadata = member.metadata
     assert metadata.classic is not None
     subscription = dict(metadata.classic.protocols)[protocol]
-    return ClassicMemberSaved(
+    return ClassicMember(
         member_id=member.member_id,
         group_instance_id=metadata.instance_id,
         client_id=metadata.client_id,

@@ -13,13 +13,14 @@ from typing import Any, Final
 import re2
 
 from penstock.coordinator.step import Job, Step
-from penstock.groups.consumer.events import ConsumerRegularExpression, ResolvedPattern
+from penstock.groups.consumer.events import ConsumerRegularExpression
 from penstock.groups.consumer.state import Change, ConsumerState, Tally, count
 from penstock.groups.consumer.target_assignment import JOB_MS_MAX
 from penstock.groups.consumer.timers import Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import InvalidRegularExpression
+from penstock.wire.group_values import ResolvedPattern
 
 RE2: Any = re2
 """The module has no types."""

@@ -8,20 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from penstock.groups.consumer.events import (
-    ConsumerCurrentMemberAssignment,
-    CurrentAssignment,
-    MemberMetadata,
-    MemberState,
-    PartitionEpochs,
-    Partitions,
-)
+from penstock.groups.consumer.events import ConsumerCurrentMemberAssignment
 from penstock.groups.consumer.state import Change, ConsumerState, Member
 from penstock.groups.consumer.timers import Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import FencedMemberEpoch
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import CurrentAssignment, MemberMetadata, MemberState, PartitionEpochs, Partitions
 
 NONE: Final = frozenset[int]()
 

@@ -2,9 +2,9 @@
 
 from penstock.config.broker import BrokerConfig
 from penstock.groups.commands import ConsumerHeartbeat
-from penstock.groups.consumer.events import JOINING_EPOCH, LEFT_EPOCH, STATIC_LEFT_EPOCH
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnsupportedAssignor
+from penstock.wire.group_values import JOINING_EPOCH, LEFT_EPOCH, STATIC_LEFT_EPOCH
 
 MEMBER_ID_VERSION_MIN = 1
 """From this version on a member chooses its own id."""

@@ -6,10 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from penstock.groups.consumer.events import (
-    ASSIGNMENT_EPOCH_NONE,
-    LEFT_EPOCH,
-    NO_PARTITIONS,
-    AssignmentEpoch,
     ConsumerCurrentMemberAssignment,
     ConsumerEvent,
     ConsumerGroupMetadata,
@@ -17,6 +13,14 @@ from penstock.groups.consumer.events import (
     ConsumerRegularExpression,
     ConsumerTargetAssignmentMember,
     ConsumerTargetAssignmentMetadata,
+)
+from penstock.groups.topics import TopicsView
+from penstock.model.ids import TopicId
+from penstock.wire.group_values import (
+    ASSIGNMENT_EPOCH_NONE,
+    LEFT_EPOCH,
+    NO_PARTITIONS,
+    AssignmentEpoch,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
@@ -24,8 +28,6 @@ from penstock.groups.consumer.events import (
     Partitions,
     ResolvedPattern,
 )
-from penstock.groups.topics import TopicsView
-from penstock.model.ids import TopicId
 
 HASH_BYTES = 8
 

@@ -11,13 +11,7 @@ from types import MappingProxyType
 from penstock.coordinator.step import Job, Step
 from penstock.groups.assignors import ASSIGNORS
 from penstock.groups.assignors.spec import Assignor, GroupSpec, MemberSpec, Racks
-from penstock.groups.consumer.events import (
-    NO_PARTITIONS,
-    AssignmentEpoch,
-    ConsumerTargetAssignmentMember,
-    ConsumerTargetAssignmentMetadata,
-    Partitions,
-)
+from penstock.groups.consumer.events import ConsumerTargetAssignmentMember, ConsumerTargetAssignmentMetadata
 from penstock.groups.consumer.settings import ConsumerGroupSettings
 from penstock.groups.consumer.state import Change, ConsumerState, Member, Tally, count
 from penstock.groups.consumer.timers import Alarm, ConsumerTimer
@@ -25,6 +19,7 @@ from penstock.groups.draft import Draft
 from penstock.groups.topics import TopicsView
 from penstock.model.generated_errors import UnknownServerError
 from penstock.model.ids import TopicId
+from penstock.wire.group_values import NO_PARTITIONS, AssignmentEpoch, Partitions
 
 JOB_MS_MAX = 60_000
 """A job that has not come back by then is taken for lost, and another one is sent."""
