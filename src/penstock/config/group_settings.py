@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.key import Kind, Synonym, attribute_of, key, keys_of
@@ -19,7 +20,7 @@ def of(name: str) -> tuple[Synonym, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class GroupConfig:
-    """Settings that a group can override."""
+    """The settings of one group: its own, or else the broker's."""
 
     consumer_assignment_interval_ms: int = key(
         "consumer.assignment.interval.ms",
@@ -150,8 +151,24 @@ class GroupConfig:
         doc="A member without a heartbeat for this long leaves the group.",
     )
 
+    @classmethod
+    def of(cls, settings: Mapping[str, str], broker: BrokerConfig) -> "GroupConfig":
+        """What a group has that was given these settings, which are valid."""
+        values: dict[str, Any] = {attribute: getattr(broker, default) for attribute, default in BROKER_DEFAULTS}
+        for name, text in settings.items():
+            declared = GROUP_KEYS[name]
+            values[declared.attribute] = declared.read(text)
+        return cls(**values)
+
 
 GROUP_KEYS = keys_of(GroupConfig)
+
+BROKER_DEFAULTS = tuple(
+    (declared.attribute, attribute_of(declared.synonyms[0].name))
+    for declared in GROUP_KEYS.values()
+    if declared.synonyms
+)
+"""A group's settings with the broker's that hold where the group has none of its own."""
 
 BOUNDS: tuple[tuple[str, str | None, str | None], ...] = (
     *(

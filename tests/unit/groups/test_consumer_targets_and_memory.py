@@ -3,7 +3,7 @@
 from tests.unit.groups.consumer_rig import Rig, Topics, assigned
 
 from penstock.config.broker import BrokerConfig
-from penstock.groups.consumer.pace import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
+from penstock.groups.consumer.settings import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
 
 # Targets take their time
 

@@ -23,8 +23,8 @@ from penstock.api.group_asking import when_committed
 from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
-from penstock.groups.consumer.pace import HURRY_MS
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
+from penstock.groups.consumer.settings import HURRY_MS
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,

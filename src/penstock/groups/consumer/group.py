@@ -24,10 +24,8 @@ from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.epochs import GroupEpochs
 from penstock.groups.consumer.events import ConsumerCurrentMemberAssignment, ConsumerEvent
 from penstock.groups.consumer.membership import Membership, check_instance
-from penstock.groups.consumer.pace import HeartbeatPace
 from penstock.groups.consumer.patterns import PatternsResolved, PatternSubscriptions, Repattern
 from penstock.groups.consumer.reconciliation import Owned, Reconciler
-from penstock.groups.consumer.requests import refusal
 from penstock.groups.consumer.responses import (
     ConsumerHeartbeatReply,
     DescribedConsumer,
@@ -35,7 +33,7 @@ from penstock.groups.consumer.responses import (
     DescribedPartitions,
     TopicPartitions,
 )
-from penstock.groups.consumer.settings import ConsumerGroupSettings, no_overrides
+from penstock.groups.consumer.settings import ConsumerGroupSettings, HeartbeatPace, no_overrides
 from penstock.groups.consumer.state import Change, ConsumerState, Member
 from penstock.groups.consumer.target_assignment import TargetAssignment, TargetComputed
 from penstock.groups.consumer.timers import Alarm, ConsumerTimer
@@ -141,12 +139,9 @@ class ConsumerGroup:
     # Heartbeats
 
     def consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """A member joins, stays or leaves. The caller found or made the group; failures are responses."""
+        """A member joins, stays or leaves. The shard found or made the group, and refused what makes no sense."""
         draft = Draft(now_ms)
         try:
-            error = refusal(command, self._settings.broker)
-            if error is not None:
-                raise error
             if command.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
                 reply = self._leave(command, draft)
             else:
