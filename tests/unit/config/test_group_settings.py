@@ -4,7 +4,7 @@ import pytest
 
 from penstock.config.broker import BROKER_KEYS, BrokerConfig
 from penstock.config.describe import Source, describe_group
-from penstock.config.group_settings import BOUNDS, GROUP_KEYS, check_group_configs
+from penstock.config.group_settings import BOUNDS, GROUP_KEYS, GroupConfig, check_group_configs
 from penstock.model.generated_errors import InvalidConfig
 
 
@@ -58,3 +58,20 @@ def test_a_groups_own_value_is_told_over_the_brokers() -> None:
         ("share.heartbeat.interval.ms", Source.GROUP_CONFIG),
         ("group.share.heartbeat.interval.ms", Source.DEFAULT_CONFIG),
     ]
+
+
+def test_a_group_without_settings_has_the_brokers() -> None:
+    broker = BrokerConfig(group_consumer_session_timeout_ms=50_000)
+
+    config = GroupConfig.of({}, broker)
+
+    assert config.consumer_session_timeout_ms == 50_000
+    assert config.share_isolation_level == "read_uncommitted"
+
+
+def test_a_groups_own_setting_comes_first() -> None:
+    broker = BrokerConfig(group_consumer_session_timeout_ms=50_000)
+
+    config = GroupConfig.of({"consumer.session.timeout.ms": "46000"}, broker)
+
+    assert config.consumer_session_timeout_ms == 46_000
