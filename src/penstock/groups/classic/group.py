@@ -155,7 +155,7 @@ class ClassicGroup:
         assert table.state is COMPLETING, "an empty group has no members"
         if member.sync_ticket is not None:
             draft.respond(member.sync_ticket, RebalanceInProgress())
-        table.members.put(replace(member, sync_ticket=ticket))
+        table.members.put(member.moved(member.assignment, sync_ticket=ticket))
         if member.member_id == table.members.leader:
             table.assign(dict(command.assignments), draft)
         return self._decided(table, draft)

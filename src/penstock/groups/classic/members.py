@@ -35,9 +35,12 @@ class Session:
         """When the coordinator is woken to look. A heartbeat moves the deadline and leaves the timer alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Member:
-    """One member, with the requests of its that wait for a response."""
+    """One member, with the requests of its that wait for a response.
+
+    Made at each of its steps through a rebalance, and a frozen one takes twice as long to make; it is never changed.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -78,6 +81,21 @@ class Member:
             session_timeout_ms=self.session_timeout_ms,
             subscription=self.metadata(protocol) or b"",
             assignment=self.assignment,
+        )
+
+    def moved(self, assignment: bytes, *, sync_ticket: Ticket | None = None) -> "Member":
+        """The same member once its generation has begun. As `replace` makes it, in a third of the time."""
+        return Member(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            protocols=self.protocols,
+            assignment=assignment,
+            sync_ticket=sync_ticket,
+            session=self.session,
         )
 
     @property

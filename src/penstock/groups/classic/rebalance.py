@@ -284,7 +284,7 @@ class Rebalance:
             if member.join_ticket is not None:
                 with_members = member.member_id == self.members.leader
                 draft.respond(member.join_ticket, self.generation_for(member, with_members=with_members))
-            self.members.put(replace(member, join_ticket=None, is_new=False))
+            self.members.put(member.moved(member.assignment, sync_ticket=member.sync_ticket))
             self.extend(member, member.session_timeout_ms, draft)
         self.unsynced = set(self.members.ids())
         draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
@@ -320,7 +320,7 @@ class Rebalance:
             if member.sync_ticket is not None:
                 draft.respond(member.sync_ticket, self.assignment_reply(assignment))
                 self.extend(member, member.session_timeout_ms, draft)
-            self.members.put(replace(member, assignment=assignment, sync_ticket=None))
+            self.members.put(member.moved(assignment))
         draft.remember(self.saved())
 
     def assignment_reply(self, assignment: bytes) -> SyncReply:
