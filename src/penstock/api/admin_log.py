@@ -6,17 +6,17 @@ changed and nothing else, whatever its handler does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from inspect import iscoroutine
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from penstock.api.registry import Api, RequestContext
+from penstock.api.in_turns import in_turns
+from penstock.api.registry import Api, Handler, RequestContext
 from penstock.config.broker import BROKER_KEYS
 from penstock.controller.configs import ResourceType, Step
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.turns import Turns
-from penstock.net.reply import Pending
 from penstock.observe.log import Logger
 
 LINES_PER_REQUEST_MAX = 100
@@ -49,7 +49,7 @@ class AdminLog:
         if changes is None:
             return api
 
-        def handle(context: RequestContext, request: Any) -> Any:
+        def handle(context: RequestContext, request: Any) -> Eventual[Any]:
             return self._when_done(context, request, api.handle(context, request), changes)
 
         return replace(api, handle=handle)
@@ -72,40 +72,31 @@ class AdminLog:
         if count > LINES_PER_REQUEST_MAX:
             self._log.info("more_of_the_same_request", lines=count - LINES_PER_REQUEST_MAX, **who)
 
-    def _of_commits(self, api: Api) -> Callable[[RequestContext, Any], Any]:
+    def _of_commits(self, api: Api) -> Handler:
         """Members commit all the time; a commit from outside of a group that has had members is an operator's."""
         handler, is_managed = api.handle, self._is_managed
 
-        def handle(context: RequestContext, request: Any) -> Any:
+        def handle(context: RequestContext, request: Any) -> Eventual[Any]:
             if request.generation > NO_GENERATION or request.member_id or not is_managed(request.group):
                 return handler(context, request)
             return self._when_done(context, request, handler(context, request), offsets_set)
 
         return handle
 
-    def _when_done(self, context: RequestContext, request: Any, result: Any, changes: Changes) -> Any:
-        def take(response: T) -> T:
-            if response is not None:
-                self.write(context, changes(request, response))
-            return response
-
-        if iscoroutine(result):
-            return self._awaited(result, context, request, changes)
-        if type(result) is not Pending:
-            return take(result)
+    def _when_done(
+        self, context: RequestContext, request: Any, result: Eventual[Any], changes: Changes
+    ) -> Eventual[Any]:
+        if not isinstance(result, Deferred):
+            return self._log_changes(context, request, result, changes)
         # What was asked is done also for a client that disconnects meanwhile.
-        logged = Pending()
-        result.deliver_to(lambda response: logged.attempt(lambda: logged.resolve(take(response))), failed=logged.fail)
-        return logged
+        later = cast("Deferred[object]", result)
+        return later.then(lambda response: self._log_changes(context, request, response, changes), shielded=True)
 
-    async def _awaited(
-        self, result: Coroutine[Any, Any, Any], context: RequestContext, request: Any, changes: Changes
-    ) -> Any:
-        """Log what a coroutine returns, in as many turns of the loop as that takes."""
-        response = await result
-        if response is None or type(response) is Pending:
-            return self._when_done(context, request, response, changes)
-        await self._turns.run(self._steps(context, changes(request, response)))
+    @in_turns
+    async def _log_changes(self, context: RequestContext, request: Any, response: T, changes: Changes) -> T:
+        """Log what a response says was changed, in as many turns of the loop as that takes."""
+        if response is not None:
+            await self._turns.run(self._steps(context, changes(request, response)))
         return response
 
 

@@ -5,16 +5,17 @@ Every version of both. A topic that is made because somebody asked for it is in 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from penstock.api.admin_log import AdminLog
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.topics import NewTopic
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidRequest,
@@ -63,9 +64,7 @@ class Cluster:
             Api(key=60, versions=range(3), handle=self.describe_cluster),
         )
 
-    def metadata(
-        self, context: RequestContext, request: gen.Request
-    ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
+    def metadata(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
         version = context.api_version
         topics = request.topics
         if topics is None or (version == 0 and not topics):
@@ -80,6 +79,7 @@ class Cluster:
             return self._create_and_respond(context, request, names, missing)
         return self._by_name(context, request, names)
 
+    @in_turns
     async def _create_and_respond(
         self, context: RequestContext, request: gen.Request, names: Iterable[str], missing: list[str]
     ) -> gen.Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
+from penstock.api.in_turns import in_turns
 from penstock.api.logger_levels import LoggerLevels
 from penstock.api.registry import Api, RequestContext
 from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_group, describe_topic
@@ -130,6 +131,7 @@ class Configs:
         if broker_id != self._config.current.broker_id:
             raise InvalidRequest(f"Unexpected broker id, expected {expected} but received {name}")
 
+    @in_turns
     async def alter_configs(self, context: RequestContext, request: replaced.Request) -> replaced.Response:
         changes = [
             ConfigChange(
@@ -153,6 +155,7 @@ class Configs:
             ]
         )
 
+    @in_turns
     async def incremental_alter_configs(self, context: RequestContext, request: stepped.Request) -> stepped.Response:
         changes = [
             ConfigChange(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.api.group_asking import ask, when_committed
 from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
-from penstock.coordinator.step import Reply
+from penstock.coordinator.step import Result
 from penstock.groups.commands import ConsumerHeartbeat
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply, DescribedConsumer, DescribedPartitions
 from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidGroupId, UnsupportedVersion
 from penstock.model.ids import TopicId
@@ -41,7 +41,7 @@ class ConsumerGroups:
     def _spoken(self) -> bool:
         return CONSUMER in self._config.current.group_coordinator_rebalance_protocols
 
-    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Any:
+    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Eventual[beat_api.Response]:
         owned = request.topic_partitions
         command = ConsumerHeartbeat(
             group=request.group_id,
@@ -60,14 +60,12 @@ class ConsumerGroups:
             client_host=client_host(context),
             version=context.api_version,
         )
-        try:
-            if not self._spoken():
-                raise UnsupportedVersion()
-            return ask(self._coordinators.of(request.group_id), command, heartbeat_response)
-        except BrokerError as error:
-            return heartbeat_response(error)
+        if not self._spoken():
+            return heartbeat_response(UnsupportedVersion())
+        return ask(self._coordinators, request.group_id, command, heartbeat_response)
 
-    async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
+    @in_turns
+    async def describe(self, context: RequestContext, request: describe_api.Request) -> Eventual[describe_api.Response]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
         asked: list[GroupCoordinatorContext] = []
         groups: dict[str, describe_api.DescribedGroup] = {}
@@ -93,7 +91,7 @@ class ConsumerGroups:
         )
 
 
-def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
+def heartbeat_response(reply: Result) -> beat_api.Response:
     if isinstance(reply, BrokerError):
         return beat_api.Response(error_code=reply.code, error_message=str(reply) or None)
     assert isinstance(reply, ConsumerHeartbeatReply), f"a response to a heartbeat: {reply!r}"

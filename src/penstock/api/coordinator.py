@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.internal_topics import InternalTopics
 from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -56,15 +56,14 @@ class Coordinators:
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=10, versions=range(7), handle=self.find_coordinator),)
 
-    def find_coordinator(
-        self, context: RequestContext, request: gen.Request
-    ) -> gen.Response | Coroutine[Any, Any, gen.Response]:
+    def find_coordinator(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
         if (request.key_type == GROUP and not self._internal.has_offsets()) or (
             request.key_type == TRANSACTION and not self._internal.has_transactions()
         ):
             return self._make_and_respond(context, request)
         return self._respond(context, request)
 
+    @in_turns
     async def _make_and_respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
         # Where it cannot be made, the response says that there is no coordinator yet.
         with suppress(BrokerError):

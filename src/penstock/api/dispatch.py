@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor
-from inspect import iscoroutine
-from typing import Any
+from typing import Any, cast
 
 from penstock.api.api_versions import ApiVersions
-from penstock.api.eager import begun
 from penstock.api.registry import BoundApi, Registry, RequestContext
 from penstock.api.response_errors import count_errors, count_errors_in
 from penstock.model.clock import Clock
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.turns import Turns
 from penstock.net.connection import Connection
-from penstock.net.reply import CloseConnection, Frame, FrameLater, Outcome, Pending, PendingFrame
+from penstock.net.reply import CloseConnection, Frame, Outcome
 from penstock.observe.counters import ThrottleCounters
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.frame import RequestHeader, decode_request_header
@@ -70,7 +69,7 @@ class Dispatcher:
             if not api.version_min <= version <= api.version_max:
                 return self._refuse_version(api, version, header.correlation_id)
             if len(frame) > api.decode_bytes_at_once_max:
-                return self._decode_later(connection, api, header, frame)
+                return connection.run(self._decode_later(connection, api, header, frame))
             request = api.decode(frame, header.body_offset, version)
         except Exception as error:
             raise self._undecoded(error) from error
@@ -78,7 +77,7 @@ class Dispatcher:
 
     async def _decode_later(
         self, connection: Connection, api: BoundApi, header: RequestHeader, frame: memoryview
-    ) -> Frame | PendingFrame | None:
+    ) -> Outcome:
         """Serve a request with so many elements that a thread has to decode it. The connection is held meanwhile."""
         decoding = asyncio.get_running_loop().run_in_executor(
             self._threads, api.decode, frame, header.body_offset, header.api_version
@@ -87,10 +86,7 @@ class Dispatcher:
             request = await decoding
         except Exception as error:
             raise self._undecoded(error) from error
-        outcome = self._serve(connection, api, header, request, self._clock.monotonic())
-        if outcome is None or isinstance(outcome, list | PendingFrame):
-            return outcome
-        return await outcome
+        return self._serve(connection, api, header, request, self._clock.monotonic())
 
     def _undecoded(self, error: Exception) -> CloseConnection:
         if isinstance(error, CloseConnection):
@@ -105,14 +101,12 @@ class Dispatcher:
         self, connection: Connection, api: BoundApi, header: RequestHeader, request: Any, began_s: float
     ) -> Outcome:
         version = header.api_version
-        result: Any = None
+        result: Eventual[Any] = None
+        context = RequestContext(
+            connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
+        )
         try:
-            context = RequestContext(
-                connection, header.api_key, version, header.correlation_id, header.client_id, self._clock.now_ms()
-            )
             result = api.handle(context, request)
-            if iscoroutine(result):
-                result = begun(result)
             took_s = self._clock.monotonic() - began_s
             (api.durations[version] or api.duration(version)).add(int(took_s * 1e6))
             if self._quotas.enabled:
@@ -121,13 +115,19 @@ class Dispatcher:
                     self._quotas.request.record(context.user, context.client_id or "", took_s * 100, context.now_ms)
                 )
             return self._outcome(api, context, result)
-        except CloseConnection:
-            drop(result)
-            raise
         except Exception as error:
-            drop(result)
-            self._on_bug(api.name, error)
-            raise CloseConnection(f"{api.name} v{version} failed") from error
+            if isinstance(result, Deferred):
+                result.abandon()
+            if isinstance(error, CloseConnection):
+                raise
+            raise self._unserved(api, context, error) from error
+
+    def _unserved(self, api: BoundApi, context: RequestContext, error: Exception) -> CloseConnection:
+        """Why a request has no response; a bug is reported."""
+        if isinstance(error, CloseConnection):
+            return error
+        self._on_bug(api.name, error)
+        return CloseConnection(f"{api.name} v{context.api_version} failed")
 
     def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
         """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
@@ -138,41 +138,29 @@ class Dispatcher:
         assert isinstance(body, bytes)
         return [PREFIX.pack(4 + len(body), correlation_id) + body]
 
-    def _outcome(self, api: BoundApi, context: RequestContext, result: Any) -> Outcome:
+    def _outcome(self, api: BoundApi, context: RequestContext, result: Eventual[Any]) -> Outcome:
+        if isinstance(result, Deferred):
+            return self._later(api, context, cast("Deferred[object]", result))
         if result is None:
             self._throttle(api, context)
             return None
-        if type(result) is Pending:
-            return PendingFrame(result, lambda response: self._deliver(api, context, response))
-        if iscoroutine(result):
-            return self._finish(api, context, result)
         return self._frame(api, context, result)
 
-    async def _finish(
-        self, api: BoundApi, context: RequestContext, work: Coroutine[Any, Any, Any]
-    ) -> Frame | PendingFrame | None:
-        result: Any = None
-        try:
-            result = await work
-            outcome = self._outcome(api, context, result)
-            if outcome is None or isinstance(outcome, list | PendingFrame):
-                return outcome
-            return await outcome
-        except CloseConnection:
-            drop(result)
-            raise
-        except Exception as error:
-            drop(result)
-            self._on_bug(api.name, error)
-            raise CloseConnection(f"{api.name} v{context.api_version} failed") from error
+    def _later(self, api: BoundApi, context: RequestContext, result: Deferred[object]) -> Deferred[Frame | None]:
+        """The frame of a response that has to be waited for."""
+        framed: Deferred[Frame | None] = Deferred(result.abandon)
 
-    def _deliver(self, api: BoundApi, context: RequestContext, response: Any) -> Frame | FrameLater:
-        """The frame of a response that had to wait."""
-        try:
-            return self._frame(api, context, response)
-        except Exception as error:
-            self._on_bug(api.name, error)
-            raise CloseConnection(f"the response to {api.name} v{context.api_version} cannot be encoded") from error
+        def deliver(response: object) -> None:
+            try:
+                framed.complete_with(self._outcome(api, context, response))
+            except Exception as error:
+                failed(error)
+
+        def failed(error: Exception) -> None:
+            framed.fail(self._unserved(api, context, error))
+
+        result.deliver_to(deliver, failed)
+        return framed
 
     def _throttle(self, api: BoundApi, context: RequestContext) -> None:
         """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""
@@ -180,7 +168,7 @@ class Dispatcher:
             self._throttles.throttled(api.name.lower(), context.throttle_ms)
             context.connection.mute(context.throttle_ms / 1000)
 
-    def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Frame | FrameLater:
+    def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Outcome:
         if context.throttle_ms:
             # The client is told at once and kept waiting after that: a response held back would look like a failure.
             # Some responses (SaslHandshake, WriteTxnMarkers) have no field for it: those clients are only muted.
@@ -194,7 +182,7 @@ class Dispatcher:
         writer = SlicingFlexibleWriter() if version >= api.flexible_from else SlicingWriter()
         api.write(writer, response, version)
         if writer.holes:
-            return self._sliced(api, context, writer)
+            return context.connection.run(self._sliced(api, context, writer))
         return self._framed(api, context, bytes(writer))
 
     async def _sliced(
@@ -214,8 +202,7 @@ class Dispatcher:
         except CloseConnection:
             raise
         except Exception as error:
-            self._on_bug(api.name, error)
-            raise CloseConnection(f"the response to {api.name} v{context.api_version} cannot be encoded") from error
+            raise self._unserved(api, context, error) from error
         return self._framed(api, context, list(message.parts))
 
     def _framed(self, api: BoundApi, context: RequestContext, body: bytes | Frame) -> Frame:
@@ -233,11 +220,3 @@ class Dispatcher:
         else:
             body.insert(0, PREFIX.pack(4 + length, context.correlation_id))
         return body
-
-
-def drop(result: Any) -> None:
-    """Let go of a response that will not be sent: work that has not begun, or a waiter."""
-    if iscoroutine(result):
-        result.close()
-    elif type(result) is Pending:
-        result.abandon()

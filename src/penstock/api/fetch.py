@@ -6,12 +6,14 @@ leave as slices of files; a slice that is not in memory is first read by a threa
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Future, Task
-from collections.abc import Callable, Coroutine
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, cast
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
@@ -22,7 +24,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.turns import Turns
-from penstock.net.reply import Buffer, CloseConnection, Pending
+from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
 from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, PartitionResult
 from penstock.partition.fetch_session import NO_SESSION, FetchPartition
@@ -101,9 +103,7 @@ class Fetch:
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=1, versions=range(4, 19), handle=self.handle, decode=decode_fetch, encode=encode),)
 
-    def handle(
-        self, context: RequestContext, request: FetchRequest
-    ) -> FetchResponse | Pending | Coroutine[Any, Any, FetchResponse | Pending]:
+    def handle(self, context: RequestContext, request: FetchRequest) -> Eventual[FetchResponse]:
         if request.isolation_level not in ISOLATION_LEVELS:
             return refused(request, context.api_version, UnknownServerError())
         try:
@@ -113,16 +113,10 @@ class Fetch:
         if job.is_large:
             return self._handle_large(context, request, job)
         if job.read() or request.max_wait_ms <= 0:
-            return self._finish(context, job, None)
-        pending = Pending(job.cancel)
-
-        def complete() -> None:
-            response = self._finish(context, job, pending)
-            if isinstance(response, FetchResponse):
-                pending.resolve(response)
-
-        job.wait(request.max_wait_ms, lambda: pending.attempt(complete))
-        return pending
+            return self._finish(context, job)
+        waited: Deferred[None] = Deferred(job.cancel)
+        job.wait(request.max_wait_ms, lambda: waited.resolve(None))
+        return waited.then(lambda _: self._finish(context, job))
 
     def _begin(self, context: RequestContext, request: FetchRequest) -> FetchJob:
         asked = [
@@ -163,22 +157,25 @@ class Fetch:
             privileged=request.replica_id >= 0,
         )
 
+    @in_turns
     async def _handle_large(
         self, context: RequestContext, request: FetchRequest, job: FetchJob
-    ) -> FetchResponse | Pending:
+    ) -> Eventual[FetchResponse]:
         """Serve a request for many partitions in as many turns of the loop as it takes."""
         connection = context.connection
         if await job.read_in_turns(self._turns, lambda: connection.closed) or request.max_wait_ms <= 0:
             return await self._finish_large(context, job)
-        pending = Pending(job.cancel)
+        response: Deferred[FetchResponse] = Deferred(job.cancel)
 
         async def finish() -> None:
             try:
                 if job.is_large:
                     await job.read_in_turns(self._turns, lambda: connection.closed)
-                pending.resolve(await self._finish_large(context, job))
+                made = await self._finish_large(context, job)
             except Exception as error:
-                pending.fail(error)
+                response.fail(error)
+            else:
+                response.resolve(made)
 
         def completed() -> None:
             task = self._loop.create_task(finish())
@@ -186,7 +183,7 @@ class Fetch:
             task.add_done_callback(self._working.discard)
 
         job.wait(request.max_wait_ms, completed)
-        return pending
+        return response
 
     async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchResponse:
         if context.connection.closed:
@@ -217,25 +214,24 @@ class Fetch:
         response.encoded = parts
         return response
 
-    def _finish(self, context: RequestContext, job: FetchJob, pending: Pending | None) -> FetchResponse | Pending:
+    def _finish(self, context: RequestContext, job: FetchJob) -> Eventual[FetchResponse]:
         """Respond at once, or when a thread has brought what is not in memory."""
         cold: list[FileSlice] = []
         for _, outcome in job.results:
             note_cold(outcome, cold)
         if not cold:
             return self._respond(context, job)
-        waiting = pending if pending is not None else Pending()
 
-        def warmed(work: Future[None]) -> None:
-            failure = work.exception()
+        def go_on(failure: BaseException | None) -> FetchResponse:
             if failure is not None:
                 fail_cold(job, failure)
-            waiting.resolve(self._respond(context, job))
+            return self._respond(context, job)
 
+        warmed: Deferred[BaseException | None] = Deferred()
         self._loop.run_in_executor(self._threads, warm_all, cold).add_done_callback(
-            lambda work: waiting.attempt(lambda: warmed(work))
+            lambda work: warmed.resolve(work.exception())
         )
-        return waiting
+        return warmed.then(go_on)
 
     def _respond(self, context: RequestContext, job: FetchJob) -> FetchResponse:
         session_id, results, error = self._session_results(context, job)

@@ -7,11 +7,11 @@ requests to a coordinator, so it has a codec of its own, and its response is mad
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from penstock.api.group_asking import ask, when_committed
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
-from penstock.coordinator.step import Reply
+from penstock.coordinator.step import Result
 from penstock.groups.commands import (
     CommitEntry,
     CommitOffsets,
@@ -25,6 +25,7 @@ from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.service import GroupCoordinatorService
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import MetadataImage
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidGroupId,
@@ -78,7 +79,7 @@ class GroupOffsets:
 
     # Committing
 
-    def offset_commit(self, context: RequestContext, request: CommitRequest) -> Any:
+    def offset_commit(self, context: RequestContext, request: CommitRequest) -> Eventual[CommitResponse]:
         by_id = context.api_version >= IDS_FROM
         unknown: list[TopicResponse] = []
         taken: list[TopicResponse] = []
@@ -118,8 +119,8 @@ class GroupOffsets:
         entries: tuple[CommitEntry, ...],
         taken: list[TopicResponse],
         unknown: list[TopicResponse],
-    ) -> Any:
-        def response(reply: Reply | BrokerError) -> CommitResponse:
+    ) -> Eventual[CommitResponse]:
+        def response(reply: Result) -> CommitResponse:
             if isinstance(reply, BrokerError):
                 fail(taken, dict.fromkeys(range(len(entries)), type(reply)))
             else:
@@ -137,10 +138,7 @@ class GroupOffsets:
             version=context.api_version,
             retention_ms=request.retention_ms,
         )
-        try:
-            return ask(self._coordinators.of(request.group), command, response)
-        except BrokerError as error:
-            return response(error)
+        return ask(self._coordinators, request.group, command, response)
 
     def _topic(self, name: str, topic_id: bytes | None) -> TopicState | None:
         if topic_id is None:
@@ -149,7 +147,8 @@ class GroupOffsets:
 
     # Fetching
 
-    async def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Any:
+    @in_turns
+    async def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Eventual[fetch_api.Response]:
         version = context.api_version
         wanted = request.groups if version >= GROUPS_FROM else [single_group(request)]
         asked: list[GroupCoordinatorContext] = []
@@ -252,7 +251,7 @@ class GroupOffsets:
 
     # Deleting
 
-    def offset_delete(self, context: RequestContext, request: delete_api.Request) -> Any:
+    def offset_delete(self, context: RequestContext, request: delete_api.Request) -> Eventual[delete_api.Response]:
         if not request.group_id:
             return delete_api.Response(error_code=InvalidGroupId.code)
         results: dict[str, delete_api.OffsetDeleteResponseTopic] = {}
@@ -266,7 +265,7 @@ class GroupOffsets:
                 else:
                     add_deleted(results, topic.name, partition.partition_index, UnknownTopicOrPartition.code)
 
-        def response(reply: Reply | BrokerError) -> delete_api.Response:
+        def response(reply: Result) -> delete_api.Response:
             if isinstance(reply, BrokerError):
                 return delete_api.Response(error_code=reply.code)
             assert isinstance(reply, DeleteOffsetsReply), f"a response to a deletion of offsets: {reply!r}"
@@ -275,11 +274,8 @@ class GroupOffsets:
                 add_deleted(results, name, index, 0 if failure is None else failure.code)
             return delete_api.Response(topics=list(results.values()))
 
-        try:
-            command = DeleteOffsets(group=request.group_id, partitions=tuple(taken))
-            return ask(self._coordinators.of(request.group_id), command, response)
-        except BrokerError as error:
-            return response(error)
+        command = DeleteOffsets(group=request.group_id, partitions=tuple(taken))
+        return ask(self._coordinators, request.group_id, command, response)
 
 
 def refused_commit(request: CommitRequest, error: BrokerError) -> CommitResponse:

@@ -6,12 +6,10 @@ The coordinator decides; here its responses are put into the words of each versi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from penstock.api.group_asking import Gathering, ask, when_committed
+from penstock.api.group_asking import ask, when_committed
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
-from penstock.coordinator.step import Reply
+from penstock.coordinator.step import Reply, Result
 from penstock.groups.commands import (
     DeleteGroups,
     DeleteGroupsReply,
@@ -27,6 +25,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.service import GroupCoordinatorService
+from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -83,15 +82,9 @@ class Groups:
             Api(key=42, versions=range(3), handle=self.delete_groups),
         )
 
-    def _ask(self, group: str, command: Any, response: Callable[[Reply | BrokerError], Any]) -> Any:
-        try:
-            return ask(self._coordinators.of(group), command, response)
-        except BrokerError as error:
-            return response(error)
-
     # Members
 
-    def join_group(self, context: RequestContext, request: join_api.Request) -> Any:
+    def join_group(self, context: RequestContext, request: join_api.Request) -> Eventual[join_api.Response]:
         version = context.api_version
         if not request.group_id:
             return joined(JoinReply(member_id=request.member_id, error=InvalidGroupId), version)
@@ -110,9 +103,9 @@ class Groups:
             version=version,
             reason=request.reason,
         )
-        return self._ask(request.group_id, command, lambda reply: joined(reply, version))
+        return ask(self._coordinators, request.group_id, command, lambda reply: joined(reply, version))
 
-    def sync_group(self, context: RequestContext, request: sync_api.Request) -> Any:
+    def sync_group(self, context: RequestContext, request: sync_api.Request) -> Eventual[sync_api.Response]:
         if context.api_version >= SYNC_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
             return synced(InconsistentGroupProtocol())
         if not request.group_id:
@@ -126,9 +119,9 @@ class Groups:
             protocol=request.protocol_name,
             assignments=tuple((given.member_id, given.assignment) for given in request.assignments),
         )
-        return self._ask(request.group_id, command, synced)
+        return ask(self._coordinators, request.group_id, command, synced)
 
-    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Any:
+    def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Eventual[beat_api.Response]:
         if not request.group_id:
             return heartbeat_response(InvalidGroupId())
         command = Heartbeat(
@@ -137,9 +130,9 @@ class Groups:
             group_instance_id=request.group_instance_id,
             generation=request.generation_id,
         )
-        return self._ask(request.group_id, command, heartbeat_response)
+        return ask(self._coordinators, request.group_id, command, heartbeat_response)
 
-    def leave_group(self, context: RequestContext, request: leave_api.Request) -> Any:
+    def leave_group(self, context: RequestContext, request: leave_api.Request) -> Eventual[leave_api.Response]:
         version = context.api_version
         if version < MEMBERS_FROM:
             members: tuple[LeavingMember, ...] = (LeavingMember(member_id=request.member_id),)
@@ -153,11 +146,14 @@ class Groups:
         if not request.group_id:
             return left(InvalidGroupId(), members, version)
         command = LeaveGroup(group=request.group_id, members=members)
-        return self._ask(request.group_id, command, lambda reply: left(reply, members, version))
+        return ask(self._coordinators, request.group_id, command, lambda reply: left(reply, members, version))
 
     # Operators
 
-    async def describe_groups(self, context: RequestContext, request: describe_api.Request) -> Any:
+    @in_turns
+    async def describe_groups(
+        self, context: RequestContext, request: describe_api.Request
+    ) -> Eventual[describe_api.Response]:
         version = context.api_version
         tells = version >= OPERATIONS_FROM and request.include_authorized_operations
         asked: list[GroupCoordinatorContext] = []
@@ -177,7 +173,8 @@ class Groups:
 
         return when_committed(asked, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed)
 
-    async def list_groups(self, context: RequestContext, request: list_api.Request) -> Any:
+    @in_turns
+    async def list_groups(self, context: RequestContext, request: list_api.Request) -> Eventual[list_api.Response]:
         asked: list[GroupCoordinatorContext] = []
         groups: list[ListedGroup] = []
         try:
@@ -209,7 +206,10 @@ class Groups:
                 await self._turns.pause()
         return found
 
-    async def delete_groups(self, context: RequestContext, request: delete_api.Request) -> Any:
+    @in_turns
+    async def delete_groups(
+        self, context: RequestContext, request: delete_api.Request
+    ) -> Eventual[delete_api.Response]:
         codes: dict[str, int] = {}
         places: dict[GroupCoordinatorContext, list[str]] = {}
         for name in dict.fromkeys(request.groups_names):
@@ -225,30 +225,29 @@ class Groups:
             for coordinator, names in places.items()
             for first in range(0, len(names), DELETED_AT_ONCE_MAX)
         ]
-        gathering = Gathering(
-            len(parts),
-            lambda: delete_api.Response(
-                results=each(
-                    list(codes.items()),
-                    lambda one: delete_api.DeletableGroupResult(group_id=one[0], error_code=one[1]),
-                )
-            ),
-        )
+        deleted: list[Eventual[None]] = []
         for coordinator, names in parts:
             if self._turns.spent():
                 await self._turns.pause()
 
-            def taken(reply: Reply | BrokerError, names: list[str] = names) -> None:
+            def taken(result: Result, names: list[str] = names) -> None:
                 for name in names:
-                    failure = reply if isinstance(reply, BrokerError) else deletion_failure(reply, name)
+                    failure = result if isinstance(result, BrokerError) else deletion_failure(result, name)
                     codes[name] = 0 if failure is None else failure.code
-                gathering.arrived()
 
             try:
-                coordinator.submit(DeleteGroups(groups=tuple(names)), taken)
+                deleted.append(after(coordinator.submit(DeleteGroups(groups=tuple(names))), taken))
             except BrokerError as error:
                 taken(error)
-        return gathering.outcome()
+        return after(Deferred.all(deleted), lambda _: deletion_response(codes))
+
+
+def deletion_response(codes: dict[str, int]) -> delete_api.Response:
+    return delete_api.Response(
+        results=each(
+            list(codes.items()), lambda one: delete_api.DeletableGroupResult(group_id=one[0], error_code=one[1])
+        )
+    )
 
 
 def refused_group(name: str, error: BrokerError) -> describe_api.DescribedGroup:
@@ -269,7 +268,7 @@ def client_host(context: RequestContext) -> str:
     return f"/{context.connection.peer}"
 
 
-def joined(reply: Reply | BrokerError, version: int) -> join_api.Response:
+def joined(reply: Result, version: int) -> join_api.Response:
     if isinstance(reply, BrokerError):
         reply = JoinReply(member_id="", error=type(reply))
     assert isinstance(reply, JoinReply), f"a response to a join: {reply!r}"
@@ -291,7 +290,7 @@ def joined(reply: Reply | BrokerError, version: int) -> join_api.Response:
     )
 
 
-def synced(reply: Reply | BrokerError) -> sync_api.Response:
+def synced(reply: Result) -> sync_api.Response:
     if isinstance(reply, BrokerError):
         return sync_api.Response(error_code=reply.code)
     assert isinstance(reply, SyncReply), f"a response to a sync: {reply!r}"
@@ -300,14 +299,14 @@ def synced(reply: Reply | BrokerError) -> sync_api.Response:
     )
 
 
-def heartbeat_response(reply: Reply | BrokerError) -> beat_api.Response:
+def heartbeat_response(reply: Result) -> beat_api.Response:
     # While a coordinator loads, its members' sessions do not run: telling them so would only make them join again.
     if isinstance(reply, BrokerError) and not isinstance(reply, CoordinatorLoadInProgress):
         return beat_api.Response(error_code=reply.code)
     return beat_api.Response()
 
 
-def left(reply: Reply | BrokerError, members: tuple[LeavingMember, ...], version: int) -> leave_api.Response:
+def left(reply: Result, members: tuple[LeavingMember, ...], version: int) -> leave_api.Response:
     if isinstance(reply, UnknownMemberId):
         responses = [
             leave_api.MemberResponse(

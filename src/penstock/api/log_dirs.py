@@ -5,6 +5,7 @@ A partition can be moved to another directory of its broker while it is in use (
 
 from __future__ import annotations
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.maintenance.moves import Moving
 from penstock.model.errors import BrokerError
@@ -33,6 +34,7 @@ class LogDirs:
             Api(key=35, versions=range(1, 6), handle=self.describe_log_dirs),
         )
 
+    @in_turns
     async def describe_log_dirs(self, context: RequestContext, request: gen.Request) -> gen.Response:
         wanted: Wanted = None
         if request.topics is not None:
@@ -58,6 +60,7 @@ class LogDirs:
                 )
         return result
 
+    @in_turns
     async def alter_replica_log_dirs(self, context: RequestContext, request: moved.Request) -> moved.Response:
         """Answered when the move is accepted: how far it is, DescribeLogDirs tells."""
         results: dict[str, list[moved.AlterReplicaLogDirPartitionResult]] = {}

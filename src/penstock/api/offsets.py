@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
@@ -63,6 +64,7 @@ class Offsets:
             Api(key=23, versions=range(2, 5), handle=self.offset_for_leader_epoch),
         )
 
+    @in_turns
     async def list_offsets(self, context: RequestContext, request: by_time.Request) -> by_time.Response:
         searches: list[Search] = []
         asked = await self._counted(request)

@@ -10,14 +10,15 @@ A request counts toward its client's quota with every byte of records, stored or
 
 from __future__ import annotations
 
-from asyncio import Future, iscoroutine
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_verification import PRODUCE_ADDS_FROM, TxnVerification
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
+from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
     InvalidRequest,
@@ -30,7 +31,7 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
-from penstock.net.reply import Buffer, CloseConnection, Pending
+from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
 from penstock.partition.replica import Replica, VerifyTxn
 from penstock.partition.replicas import Replicas
@@ -46,7 +47,7 @@ from penstock.wire.produce import (
 )
 from penstock.wire.records import parse_batch_header
 
-Wait = tuple[ProducedPartition, Replica, "Future[None]"]
+Wait = tuple[ProducedPartition, Deferred[None]]
 """A batch that was written, and what its acknowledgement waits for."""
 
 PARTITIONS_AT_ONCE_MAX = 100
@@ -107,7 +108,9 @@ class Produce:
             ),
         )
 
-    def handle(self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None) -> Any:
+    def handle(
+        self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None
+    ) -> Eventual[ProduceResponse | None]:
         if verify_txn is None:
             if self._quotas.enabled:
                 self._charge(context, request)
@@ -129,12 +132,13 @@ class Produce:
                 topics.append((name, topic_id, produced))
             self._append(context, request.acks, (name, topic_id, partitions), verify_txn, produced, unfinished, waits)
         if unfinished:
-            return self._finish(request, topics, unfinished, waits)
+            return self._finish(context, request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
 
+    @in_turns
     async def _append_in_turns(
         self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None
-    ) -> Any:
+    ) -> Eventual[ProduceResponse | None]:
         """Append to many partitions in as many turns of the loop as it takes."""
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
@@ -149,7 +153,7 @@ class Produce:
                 self._append(context, request.acks, part, verify_txn, produced, unfinished, waits)
                 if self._turns.spent():
                     await self._turns.pause()
-        return await self._finish(request, topics, unfinished, waits)
+        return self._finish(context, request, topics, unfinished, waits)
 
     def _append(
         self,
@@ -176,7 +180,7 @@ class Produce:
                     continue
                 wait = self._succeeded(result, replica, size, appended, acks)
                 if wait is not None:
-                    waits.append((result, replica, wait))
+                    waits.append((result, wait))
             except BrokerError as error:
                 self._refused(result, error, self._replicas.name_of(topic_id if name is None else name))
 
@@ -185,7 +189,9 @@ class Produce:
         wait_ms = self._quotas.produce.record(context.user, context.client_id or "", size, context.now_ms)
         context.throttle(wait_ms)
 
-    def _verified(self, context: RequestContext, request: ProduceRequest, transactional_id: str) -> Any:
+    def _verified(
+        self, context: RequestContext, request: ProduceRequest, transactional_id: str
+    ) -> Eventual[ProduceResponse | None]:
         """What a transactional producer wants written, once its partitions are part of the transaction."""
         if not transactional_id:
             return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
@@ -194,13 +200,14 @@ class Produce:
         if producer is None:
             return self.handle(context, request, self._verification.of_produce(transactional_id, version))
 
-        def write(refusal: BrokerError | None) -> Any:
+        def write(refusal: BrokerError | None) -> Eventual[ProduceResponse | None]:
             return self.handle(context, request, self._verification.of_produce(transactional_id, version, refusal))
 
-        outcome = self._verification.add_then(transactional_id, *producer, partitions, write)
-        if iscoroutine(outcome):
+        added = self._verification.add(transactional_id, *producer, partitions)
+        if isinstance(added, Deferred):
             owned(request)
-        return outcome
+            return context.connection.hold(added).then(write, shielded=True)
+        return write(added)
 
     def _to_add(
         self, context: RequestContext, request: ProduceRequest
@@ -233,7 +240,7 @@ class Produce:
 
     def _succeeded(
         self, result: ProducedPartition, replica: Replica, size: int, appended: Appended, acks: int
-    ) -> Future[None] | None:
+    ) -> Deferred[None] | None:
         """Count a batch of `size` bytes and fill in where it went; give what its acknowledgement has to wait for."""
         topic = replica.tp.topic
         row = self._rows.get(topic) or self._traffic.row(topic)
@@ -270,19 +277,21 @@ class Produce:
             topics.append((name, topic_id, produced))
         return ProduceResponse(topics)
 
+    @in_turns
     async def _finish(
         self,
+        context: RequestContext,
         request: ProduceRequest,
         topics: list[ProducedTopic],
         unfinished: list[Unfinished],
         waits: list[Wait],
-    ) -> Any:
+    ) -> Eventual[ProduceResponse | None]:
         """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
         for result, replica, size, work in unfinished:
             try:
                 wait = self._succeeded(result, replica, size, await work, request.acks)
                 if wait is not None:
-                    waits.append((result, replica, wait))
+                    waits.append((result, wait))
             except BrokerError as error:
                 self._refused(result, error, replica.tp.topic)
         return self._reply(request, topics, waits)
@@ -292,7 +301,7 @@ class Produce:
         request: ProduceRequest,
         topics: list[ProducedTopic],
         waits: list[Wait],
-    ) -> ProduceResponse | Pending | None:
+    ) -> Eventual[ProduceResponse | None]:
         if request.acks == 0:
             for _, _, results in topics:
                 for result in results:
@@ -304,44 +313,22 @@ class Produce:
             return response
         return self._wait(response, waits, request.timeout_ms)
 
-    def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Pending:
+    def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Eventual[ProduceResponse | None]:
         """Respond when every batch is as safe as was asked for, or say at the deadline which are not.
 
         A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
         """
-        left = {wait: (result, replica) for result, replica, wait in waits}
 
-        def settled(wait: Future[None]) -> None:
-            known = left.pop(wait, None)
-            if known is None:
-                return
-            error = wait.exception() if not wait.cancelled() else None
-            if error is not None:
-                self._failed(known[0], error)
-            if not left:
-                timer.cancel()
-                pending.resolve(response)
+        def expired(error: RequestTimedOut) -> list[None]:
+            for result, wait in waits:
+                if wait.abandoned:
+                    self._failed(result, error)
+            return []
 
-        def give_up() -> None:
-            while left:
-                wait, (_, replica) = left.popitem()
-                replica.stop_waiting(wait)
-
-        def expired() -> None:
-            for result, _ in left.values():
-                self._failed(result, RequestTimedOut())
-            give_up()
-            pending.resolve(response)
-
-        def abandoned() -> None:
-            timer.cancel()
-            give_up()
-
-        pending = Pending(on_abandon=abandoned)
-        timer = self._timers.after_ms(max(timeout_ms, 0), expired)
-        for wait in left:
-            wait.add_done_callback(settled)
-        return pending
+        safe = Deferred.all([wait.catch(Exception, partial(self._failed, result)) for result, wait in waits])
+        if isinstance(safe, Deferred):
+            safe = safe.timeout(self._timers, max(timeout_ms, 0), RequestTimedOut).catch(RequestTimedOut, expired)
+        return after(safe, lambda _: response)
 
 
 def is_large(request: ProduceRequest) -> bool:

@@ -6,13 +6,12 @@ coordinator remembers, with an epoch that fences whoever had it before.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from penstock.api.group_asking import ask
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.producer_ids import ProducerIds
-from penstock.coordinator.step import Reply
+from penstock.coordinator.step import Result
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
 from penstock.transactions.commands import InitProducer, ProducerInitialized
@@ -33,7 +32,7 @@ class ProducerIdentities:
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=22, versions=range(6), handle=self.init_producer_id),)
 
-    def init_producer_id(self, context: RequestContext, request: gen.Request) -> Any | Coroutine[Any, Any, Any]:
+    def init_producer_id(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
         if request.transactional_id == "" or (request.producer_id == UNSAID) != (request.producer_epoch == UNSAID):
             return failed(InvalidRequest())
         if request.transactional_id is not None:
@@ -41,25 +40,27 @@ class ProducerIdentities:
                 self._init(context, request) if self._producer_ids.stocked else self._stock_and_init(context, request)
             )
         producer_id = self._producer_ids.next_at_hand()
-        return self._await_id() if producer_id is None else gen.Response(producer_id=producer_id)
+        return self._await_id(context) if producer_id is None else gen.Response(producer_id=producer_id)
 
-    async def _await_id(self) -> gen.Response:
+    @in_turns
+    async def _await_id(self, context: RequestContext) -> gen.Response:
         try:
             return gen.Response(producer_id=await self._producer_ids.next())
         except BrokerError as error:
             return failed(error)
 
-    async def _stock_and_init(self, context: RequestContext, request: gen.Request) -> Any:
+    @in_turns
+    async def _stock_and_init(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
         try:
             await self._producer_ids.stock()
         except BrokerError as error:
             return failed(error)
         return self._init(context, request)
 
-    def _init(self, context: RequestContext, request: gen.Request) -> Any:
+    def _init(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
         """Of a transactional producer: there is an id at hand, should a new one be needed."""
 
-        def response(reply: Reply | BrokerError) -> gen.Response:
+        def response(reply: Result) -> gen.Response:
             if isinstance(reply, BrokerError):
                 return failed(error_for_version(reply, context.api_version, FENCED_FROM_INIT))
             assert isinstance(reply, ProducerInitialized), f"a response to a producer: {reply!r}"
@@ -72,10 +73,7 @@ class ProducerIdentities:
             producer_id=request.producer_id,
             epoch=request.producer_epoch,
         )
-        try:
-            return ask(self._coordinators.of(command.transactional_id), command, response)
-        except BrokerError as error:
-            return response(error)
+        return ask(self._coordinators, command.transactional_id, command, response)
 
 
 def failed(error: BrokerError) -> gen.Response:

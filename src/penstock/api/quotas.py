@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.quotas import ENTITY_TYPES, IP, QuotaChange
@@ -37,6 +38,7 @@ class ClientQuotas:
             Api(key=49, versions=range(2), handle=self.alter_client_quotas),
         )
 
+    @in_turns
     async def describe_client_quotas(self, context: RequestContext, request: gen.Request) -> gen.Response:
         try:
             check_filter(request)
@@ -51,6 +53,7 @@ class ClientQuotas:
                 await self._turns.pause()
         return gen.Response(entries=each(found, lambda one: entry(*one)))
 
+    @in_turns
     async def alter_client_quotas(self, context: RequestContext, request: changed.Request) -> changed.Response:
         changes: list[QuotaChange] = []
         for wanted in request.entries:

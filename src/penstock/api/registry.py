@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.model.deferred import Deferred
 from penstock.net.connection import Connection
-from penstock.net.reply import Buffer, Pending
+from penstock.net.reply import Buffer
 from penstock.observe.counters import RequestCounters
 from penstock.observe.histogram import Histogram
 from penstock.wire.api.table import TABLE
@@ -27,9 +28,8 @@ ANONYMOUS = "ANONYMOUS"
 """Who asks on a listener without authentication, under the name that Kafka gives it."""
 
 Response = Any
-Handler = Callable[
-    ["RequestContext", Any], "Response | Pending | Coroutine[Any, Any, Response | Pending | None] | None"
-]
+Handler = Callable[["RequestContext", Any], Response | Deferred[Response] | None]
+"""Serves a request: its response, now or later. None, of both, where the protocol wants no response."""
 
 
 @dataclass(slots=True)

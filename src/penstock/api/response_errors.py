@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from penstock.observe.counters import RequestCounters
@@ -17,10 +18,9 @@ def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None
     The elements of long lists are counted one by one as they are written, with `count_errors_in`.
     """
     if api_key == OFFSET_COMMIT:
-        for _, _, results in response.topics:
-            for _, code in results:
-                if code:
-                    counters.failed(api_key, code)
+        codes = [code for _, _, results in response.topics for _, code in results if code]
+        for code, count in Counter(codes).items() if codes else ():
+            counters.failed(api_key, code, count)
         return
     if api_key > FETCH:
         count_errors_in(counters, api_key, response)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.config.describe import describe_topic
 from penstock.controller.controller import Controller
@@ -41,6 +42,7 @@ class Topics:
             Api(key=37, versions=range(4), handle=self.create_partitions),
         )
 
+    @in_turns
     async def create_topics(self, context: RequestContext, request: made.Request) -> made.Response:
         times = Counter(topic.name for topic in request.topics)
         wanted = [topic for topic in request.topics if times[topic.name] == 1]
@@ -85,6 +87,7 @@ class Topics:
             configs=configs,
         )
 
+    @in_turns
     async def delete_topics(self, context: RequestContext, request: gone.Request) -> gone.Response:
         if context.api_version < IDS_FROM:
             asked = [gone.DeleteTopicState(name=name) for name in request.topic_names]
@@ -134,6 +137,7 @@ class Topics:
             wanted.append((key, result))
         return wanted
 
+    @in_turns
     async def create_partitions(self, context: RequestContext, request: grown.Request) -> grown.Response:
         times = Counter([topic.name for topic in request.topics])
         wanted = [topic for topic in request.topics if times[topic.name] == 1]

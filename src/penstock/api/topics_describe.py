@@ -7,6 +7,7 @@ starts. There are no eligible leader replicas here, so both lists of them are em
 from __future__ import annotations
 
 from penstock.api.cluster import TOPIC_OPERATIONS, Reach, name_fault
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.metadata.live_config import LiveConfig
@@ -27,6 +28,7 @@ class TopicsDescribe:
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=75, versions=range(1), handle=self.describe_topic_partitions),)
 
+    @in_turns
     async def describe_topic_partitions(self, context: RequestContext, request: gen.Request) -> gen.Response:
         names = {topic.name for topic in request.topics} or set(self._image.topics)
         cursor = request.cursor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidTopic, PolicyViolation
@@ -33,6 +34,7 @@ class TopicsRecords:
             Api(key=61, versions=range(1), handle=self.describe_producers),
         )
 
+    @in_turns
     async def delete_records(self, context: RequestContext, request: gone.Request) -> gone.Response:
         """Of several offsets for one partition the last counts, as in Kafka."""
         wanted: dict[str, dict[int, int]] = {}

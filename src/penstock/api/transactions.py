@@ -6,19 +6,21 @@ many. Clients with transaction version 2 do neither: their records and their off
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from penstock.api.group_asking import Gathering, ask
+from penstock.api.group_asking import ask
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_verification import OFFSETS_ADD_FROM, TxnVerification
 from penstock.controller.internal_topics import InternalTopics
 from penstock.controller.producer_ids import ProducerIds
-from penstock.coordinator.step import Reply
+from penstock.coordinator.step import Result
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
 from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.image import MetadataImage
+from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -56,6 +58,10 @@ RESULTS_AT_ONCE_MAX = 16
 """Transactions, topics of one, and partitions of a topic whose results are made in one turn of the loop."""
 
 
+CodeOf = Callable[[TopicPartition], int]
+"""The error code of each partition of a transaction."""
+
+
 class Transactions:
     """Hands what producers want of their transactions to the coordinators."""
 
@@ -88,13 +94,14 @@ class Transactions:
 
     # Adding partitions
 
-    async def add_partitions(self, context: RequestContext, request: add_api.Request) -> Any:
+    @in_turns
+    async def add_partitions(self, context: RequestContext, request: add_api.Request) -> Eventual[add_api.Response]:
         if context.api_version >= BATCHED_FROM:
             return await self._add_batched(request)
         topics = request.v3_and_below_topics
         partitions, missing = await self._named(topics)
 
-        def response(reply: Reply | BrokerError) -> add_api.Response:
+        def response(reply: Result) -> add_api.Response:
             code = (
                 error_for_version(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             )
@@ -110,10 +117,7 @@ class Transactions:
             partitions=partitions,
             transaction_version=FIRST_VERSION,
         )
-        try:
-            return ask(self._coordinators.of(command.transactional_id), command, response)
-        except BrokerError as error:
-            return response(error)
+        return ask(self._coordinators, command.transactional_id, command, response)
 
     async def _named(
         self, topics: Iterable[add_api.AddPartitionsToTxnTopic]
@@ -131,86 +135,72 @@ class Transactions:
                     await self._turns.pause()
         return tuple(partitions), missing
 
-    async def _add_batched(self, request: add_api.Request) -> Any:
+    async def _add_batched(self, request: add_api.Request) -> Eventual[add_api.Response]:
         """The coordinators answer in any order; the response is made while it is written, in the request's order."""
-        codes: list[Callable[[TopicPartition], int]] = []
+        transactions = request.transactions
 
-        def result(at: int) -> add_api.AddPartitionsToTxnResult:
-            transaction = request.transactions[at]
-            return add_api.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=topic_results(transaction.topics, codes[at]),
-            )
+        def respond(codes: list[CodeOf]) -> add_api.Response:
+            def result(at: int) -> add_api.AddPartitionsToTxnResult:
+                return add_api.AddPartitionsToTxnResult(
+                    transactional_id=transactions[at].transactional_id,
+                    topic_results=topic_results(transactions[at].topics, codes[at]),
+                )
 
-        def finish() -> add_api.Response:
-            every = range(len(request.transactions))
+            every = range(len(transactions))
             return add_api.Response(results_by_transaction=each(every, result, at_once_max=RESULTS_AT_ONCE_MAX))
 
-        gathering = Gathering(len(request.transactions), finish)
-        for at, transaction in enumerate(request.transactions):
-            codes.append(no_error)
-            await self._add_one(transaction, at, codes, gathering)
-        return gathering.outcome()
+        return after(Deferred.all([await self._add_one(transaction) for transaction in transactions]), respond)
 
-    async def _add_one(
-        self,
-        transaction: add_api.AddPartitionsToTxnTransaction,
-        at: int,
-        codes: list[Callable[[TopicPartition], int]],
-        gathering: Gathering,
-    ) -> None:
-        """Add or verify the partitions of one transaction; `codes[at]` will give the error code of each."""
+    async def _add_one(self, transaction: add_api.AddPartitionsToTxnTransaction) -> Eventual[CodeOf]:
+        """Add or verify the partitions of one transaction."""
         partitions, unknown = await self._named(transaction.topics)
 
-        def take(reply: Reply | BrokerError) -> None:
-            others = reply.code if isinstance(reply, BrokerError) else 0
-            missing = frozenset(reply.missing if isinstance(reply, PartitionsVerified) else ())
+        def codes(result: Result) -> CodeOf:
+            others = result.code if isinstance(result, BrokerError) else 0
+            missing = frozenset(result.missing if isinstance(result, PartitionsVerified) else ())
 
             def code(tp: TopicPartition) -> int:
                 if tp in unknown:
                     return UnknownTopicOrPartition.code
                 return TransactionAbortable.code if tp in missing else others
 
-            codes[at] = code
-            gathering.arrived()
+            return code
 
         if unknown:
-            take(OperationNotAttempted())
-            return
+            return codes(OperationNotAttempted())
         producer: dict[str, Any] = {
             "transactional_id": transaction.transactional_id,
             "producer_id": transaction.producer_id,
             "epoch": transaction.producer_epoch,
             "partitions": partitions,
         }
-        try:
-            coordinator = self._coordinators.of(transaction.transactional_id)
-            if transaction.verify_only:
-                coordinator.submit(VerifyPartitions(**producer), take)
-            else:
-                coordinator.submit(AddPartitions(**producer, transaction_version=BUMPING_VERSION), take)
-        except BrokerError as error:
-            take(error)
+        command = (
+            VerifyPartitions(**producer)
+            if transaction.verify_only
+            else AddPartitions(**producer, transaction_version=BUMPING_VERSION)
+        )
+        return ask(self._coordinators, transaction.transactional_id, command, codes)
 
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._image.topics.get(tp.topic)
         return topic is not None and 0 <= tp.partition < len(topic.partitions)
 
-    def add_offsets(
-        self, context: RequestContext, request: offsets_api.Request
-    ) -> Any | Coroutine[Any, Any, offsets_api.Response]:
+    def add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Eventual[offsets_api.Response]:
         if not self._internal.has_offsets():
             return self._make_and_add_offsets(context, request)
         return self._add_offsets(context, request)
 
-    async def _make_and_add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
+    @in_turns
+    async def _make_and_add_offsets(
+        self, context: RequestContext, request: offsets_api.Request
+    ) -> Eventual[offsets_api.Response]:
         # Where it cannot be made, the response says that there is no coordinator for the group.
         with suppress(BrokerError):
             await self._internal.ensure_offsets()
         return self._add_offsets(context, request)
 
-    def _add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Any:
-        def response(reply: Reply | BrokerError) -> offsets_api.Response:
+    def _add_offsets(self, context: RequestContext, request: offsets_api.Request) -> Eventual[offsets_api.Response]:
+        def response(reply: Result) -> offsets_api.Response:
             code = (
                 error_for_version(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             )
@@ -218,34 +208,35 @@ class Transactions:
 
         try:
             place = TopicPartition(GROUP_OFFSETS_TOPIC, self._groups.partition_of(request.group_id))
-            command = AddPartitions(
-                transactional_id=request.transactional_id,
-                producer_id=request.producer_id,
-                epoch=request.producer_epoch,
-                partitions=(place,),
-                transaction_version=FIRST_VERSION,
-            )
-            return ask(self._coordinators.of(request.transactional_id), command, response)
         except BrokerError as error:
             return response(error)
+        command = AddPartitions(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            epoch=request.producer_epoch,
+            partitions=(place,),
+            transaction_version=FIRST_VERSION,
+        )
+        return ask(self._coordinators, request.transactional_id, command, response)
 
     # Ending
 
-    def end(self, context: RequestContext, request: end_api.Request) -> Any | Coroutine[Any, Any, Any]:
+    def end(self, context: RequestContext, request: end_api.Request) -> Eventual[end_api.Response]:
         if not self._producer_ids.stocked:
             return self._stock_and_end(context, request)
         return self._end(context, request)
 
-    async def _stock_and_end(self, context: RequestContext, request: end_api.Request) -> Any:
+    @in_turns
+    async def _stock_and_end(self, context: RequestContext, request: end_api.Request) -> Eventual[end_api.Response]:
         # The rare producer whose epochs are used up needs a new id; any other ends its transaction without one.
         with suppress(BrokerError):
             await self._producer_ids.stock()
         return self._end(context, request)
 
-    def _end(self, context: RequestContext, request: end_api.Request) -> Any:
+    def _end(self, context: RequestContext, request: end_api.Request) -> Eventual[end_api.Response]:
         bumps = context.api_version >= END_BUMPS_FROM
 
-        def response(reply: Reply | BrokerError) -> end_api.Response:
+        def response(reply: Result) -> end_api.Response:
             if isinstance(reply, BrokerError):
                 return end_api.Response(error_code=error_for_version(reply, context.api_version, FENCED_FROM).code)
             assert isinstance(reply, TransactionEnded), f"a response to the end of a transaction: {reply!r}"
@@ -258,17 +249,17 @@ class Transactions:
             commit=request.committed,
             transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
         )
-        try:
-            return ask(self._coordinators.of(request.transactional_id), command, response)
-        except BrokerError as error:
-            return response(error)
+        return ask(self._coordinators, request.transactional_id, command, response)
 
     # Offsets
 
-    async def commit_offsets(self, context: RequestContext, request: commit_api.Request) -> Any:
+    @in_turns
+    async def commit_offsets(
+        self, context: RequestContext, request: commit_api.Request
+    ) -> Eventual[commit_api.Response]:
         known, entries = await self._committable(request)
 
-        def response(reply: Reply | BrokerError) -> commit_api.Response:
+        def response(reply: Result) -> commit_api.Response:
             others = committer_error(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
             codes: dict[tuple[str, int], int] = {}
             if not isinstance(reply, BrokerError):
@@ -327,8 +318,12 @@ class Transactions:
         return known, entries
 
     def _commit_verified(
-        self, context: RequestContext, request: commit_api.Request, command: CommitTxnOffsets, response: Any
-    ) -> Any:
+        self,
+        context: RequestContext,
+        request: commit_api.Request,
+        command: CommitTxnOffsets,
+        response: Callable[[Result], commit_api.Response],
+    ) -> Eventual[commit_api.Response]:
         """Commit if the group's partition is part of the transaction, or can be made part of it."""
         try:
             group = self._groups.of(request.group_id)
@@ -338,33 +333,32 @@ class Transactions:
         except BrokerError as error:
             return response(error)
 
-        def commit(refusal: BrokerError | None) -> Any:
-            try:
-                self._verification.check_offsets(
-                    request.transactional_id,
-                    place,
-                    request.producer_id,
-                    request.producer_epoch,
-                    context.api_version,
-                    refusal,
-                )
-                return ask(group, command, response)
-            except BrokerError as error:
-                return response(error)
+        def verify(refusal: BrokerError | None) -> Eventual[commit_api.Response]:
+            verified = self._verification.check_offsets(
+                request.transactional_id,
+                place,
+                request.producer_id,
+                request.producer_epoch,
+                context.api_version,
+                refusal,
+            )
+            return after(verified, commit)
+
+        def commit(refusal: BrokerError | None) -> Eventual[commit_api.Response]:
+            if refusal is not None:
+                return response(refusal)
+            return ask(self._groups, request.group_id, command, response)
 
         if context.api_version < OFFSETS_ADD_FROM:
-            return commit(None)
-        return self._verification.add_then(
-            request.transactional_id, request.producer_id, request.producer_epoch, (place,), commit
-        )
-
-
-def no_error(_: TopicPartition) -> int:
-    return 0
+            return verify(None)
+        added = self._verification.add(request.transactional_id, request.producer_id, request.producer_epoch, (place,))
+        if isinstance(added, Deferred):
+            return context.connection.hold(added).then(verify, shielded=True)
+        return verify(added)
 
 
 def topic_results(
-    topics: list[add_api.AddPartitionsToTxnTopic], code: Callable[[TopicPartition], int]
+    topics: list[add_api.AddPartitionsToTxnTopic], code: CodeOf
 ) -> list[add_api.AddPartitionsToTxnTopicResult]:
     """The response has the shape of the request, whatever that repeats or leaves out."""
 

@@ -5,20 +5,19 @@ An operator who writes a marker ends a transaction in one partition that nobody 
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from penstock.api.group_asking import when_committed
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.groups.consumer.patterns import compiled
+from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
 from penstock.model.ids import TopicPartition
-from penstock.model.timers import Timer, Timers
+from penstock.model.timers import Timers
 from penstock.model.turns import Turns
-from penstock.net.reply import Pending
 from penstock.transactions.context import TxnCoordinatorContext
 from penstock.transactions.markers import MarkerLog
 from penstock.transactions.record_formats import by_topic
@@ -39,35 +38,23 @@ Place = tuple[int, int, int]
 class MarkerWriting:
     """A request for markers: written in as many turns of the loop as that takes, and answered in one response."""
 
-    __slots__ = ("_codes", "_log", "_pending", "_request", "_timeout_ms", "_timer", "_timers", "_waiting", "_writing")
+    __slots__ = ("_codes", "_log", "_request", "_timeout_ms", "_timers", "_waits")
 
     def __init__(self, log: MarkerLog, request: markers_api.Request, *, timers: Timers, timeout_ms: int) -> None:
-        """`timeout_ms` is how long the request waits for its markers to be committed."""
+        """`timeout_ms` is how long a marker that is written may take to be committed."""
         self._log = log
         self._request = request
         self._timers = timers
         self._timeout_ms = timeout_ms
-        self._timer: Timer | None = None
         self._codes: dict[Place, int] = {}
         """The error codes of the markers that failed."""
-        self._waiting: dict[Future[None], TopicPartition] = {}
-        """Markers that are written and not committed."""
-        self._writing = True
-        self._pending: Pending | None = None
+        self._waits: list[Deferred[None]] = []
+        """Markers that are written and were not committed at once."""
 
-    async def run(self, turns: Turns) -> markers_api.Response | Pending:
-        """Write every marker, also for a client that disconnects; return the response, or what it will be in."""
-        self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
-        try:
-            await turns.run(self._steps())
-        finally:
-            self._writing = False
-            if not self._waiting:
-                self._timer.cancel()
-        if not self._waiting:
-            return self._response()
-        self._pending = Pending()
-        return self._pending
+    async def run(self, turns: Turns) -> Eventual[markers_api.Response]:
+        """Write every marker, also for a client that disconnects."""
+        await turns.run(self._steps())
+        return after(Deferred.all(self._waits), lambda _: self._response())
 
     def _steps(self) -> Iterator[None]:
         """Write one marker per step."""
@@ -78,13 +65,6 @@ class MarkerWriting:
                     yield
                 yield
             yield
-
-    def _expire(self) -> None:
-        """Say of the markers that are not committed that they timed out, as Kafka does; they stand nevertheless."""
-        for wait, tp in self._waiting.items():
-            self._log.stop_waiting(tp, wait, RequestTimedOut())
-        if self._writing:
-            self._timer = self._timers.after_ms(self._timeout_ms, self._expire)
 
     def _write(self, marker: markers_api.WritableTxnMarker, tp: TopicPartition, place: Place) -> None:
         try:
@@ -100,19 +80,12 @@ class MarkerWriting:
             self._codes[place] = error.code
             return
         if wait is not None:
-            self._waiting[wait] = tp
-            wait.add_done_callback(partial(self._settled, place))
+            # A marker that timed out stands nevertheless; Kafka says of it that it timed out.
+            wait = wait.timeout(self._timers, self._timeout_ms, RequestTimedOut)
+            self._waits.append(wait.catch(Exception, partial(self._failed, place)))
 
-    def _settled(self, place: Place, done: Future[None]) -> None:
-        """A marker that is written counts when it is committed."""
-        self._waiting.pop(done, None)
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            self._codes[place], _ = wire_error(error)
-        if self._pending is not None and not self._waiting:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._pending.resolve(self._response())
+    def _failed(self, place: Place, error: Exception) -> None:
+        self._codes[place], _ = wire_error(error)
 
     def _response(self) -> markers_api.Response:
         markers, codes = self._request.markers, self._codes
@@ -169,13 +142,17 @@ class TxnAdmin:
 
     # Markers
 
-    async def write_markers(self, context: RequestContext, request: markers_api.Request) -> Any:
+    @in_turns
+    async def write_markers(
+        self, context: RequestContext, request: markers_api.Request
+    ) -> Eventual[markers_api.Response]:
         writing = MarkerWriting(self._markers, request, timers=self._timers, timeout_ms=self._timeout_ms())
         return await writing.run(self._turns)
 
     # Showing
 
-    async def describe(self, context: RequestContext, request: describe_api.Request) -> Any:
+    @in_turns
+    async def describe(self, context: RequestContext, request: describe_api.Request) -> Eventual[describe_api.Response]:
         asked: list[TxnCoordinatorContext] = []
         states: dict[str, describe_api.TransactionState] = {}
         for name in dict.fromkeys(request.transactional_ids):
@@ -214,7 +191,8 @@ class TxnAdmin:
             ],
         )
 
-    async def list_(self, context: RequestContext, request: list_api.Request) -> Any:
+    @in_turns
+    async def list_(self, context: RequestContext, request: list_api.Request) -> Eventual[list_api.Response]:
         unknown = [name for name in request.state_filters if name not in STATE_BY_LABEL]
         states: list[TxnState] | None = None
         if request.state_filters:

@@ -6,11 +6,11 @@ to is added to the transaction. What each is told when that fails depends on wha
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
-from penstock.coordinator.step import Reply
+from penstock.api.group_asking import ask
+from penstock.coordinator.step import Result
+from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -52,13 +52,13 @@ class TxnVerification:
         abortable = version >= PRODUCE_ABORTABLE_FROM
 
         def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-            try:
-                if refusal is not None:
-                    raise refusal
-                if adds or self._enabled():
-                    self._coordinators.verify(transactional_id, tp, producer_id, epoch)
-            except BrokerError as error:
-                raise error_for_producer(error, abortable=abortable, adds=adds) from None
+            error: Eventual[BrokerError | None] = refusal
+            if refusal is None and (adds or self._enabled()):
+                error = self._coordinators.verify(transactional_id, tp, producer_id, epoch)
+            # A replica asks in the middle of an append: what a coordinator elsewhere says has to be known before.
+            assert not isinstance(error, Deferred), "the coordinator is on this broker"
+            if error is not None:
+                raise error_for_producer(error, abortable=abortable, adds=adds)
             return adds
 
         return verify_txn
@@ -71,32 +71,26 @@ class TxnVerification:
         epoch: int,
         version: int,
         refusal: BrokerError | None = None,
-    ) -> None:
-        """Raise where a transaction may not commit offsets to a partition of `__consumer_offsets`."""
+    ) -> Eventual[BrokerError | None]:
+        """Why a transaction may not commit offsets to a partition of `__consumer_offsets`; None if it may."""
         adds = version >= OFFSETS_ADD_FROM
-        if not adds and not self._enabled():
-            return
-        try:
-            if refusal is not None:
-                raise refusal
-            self._coordinators.verify(transactional_id, place, producer_id, epoch)
-        except BrokerError as error:
+
+        def error_for_committer(error: BrokerError) -> BrokerError:
             said = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
             # The group's coordinator speaks of itself, and not of its log.
-            raise CoordinatorNotAvailable() if isinstance(said, NotEnoughReplicas) else said from None
+            return CoordinatorNotAvailable() if isinstance(said, NotEnoughReplicas) else said
 
-    def add_then(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: tuple[TopicPartition, ...],
-        go_on: Callable[[BrokerError | None], Any],
-    ) -> Any | Coroutine[Any, Any, Any]:
-        """Make partitions part of a transaction, and go on when they are, or with the reason why they are not.
+        if not adds and not self._enabled():
+            return None
+        if refusal is not None:
+            return error_for_committer(refusal)
+        verified = self._coordinators.verify(transactional_id, place, producer_id, epoch)
+        return after(verified, lambda error: None if error is None else error_for_committer(error))
 
-        At once where that is known at once; else what is returned holds the connection until it is.
-        """
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...]
+    ) -> Eventual[BrokerError | None]:
+        """Make partitions part of a transaction; gives the reason if they cannot be."""
         command = AddPartitions(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -104,31 +98,11 @@ class TxnVerification:
             partitions=partitions,
             transaction_version=BUMPING_VERSION,
         )
-        responses: list[Reply | BrokerError] = []
-        later: Future[None] | None = None
-
-        def take(reply: Reply | BrokerError) -> None:
-            responses.append(reply)
-            if later is not None and not later.done():
-                later.set_result(None)
-
-        try:
-            self._coordinators.of(transactional_id).submit(command, take)
-        except BrokerError as error:
-            responses.append(error)
-        if responses:
-            return go_on(refusal_in(responses[0]))
-        later = get_running_loop().create_future()
-
-        async def wait(until: Future[None]) -> Any:
-            await until
-            return go_on(refusal_in(responses[0]))
-
-        return wait(later)
+        return ask(self._coordinators, transactional_id, command, refusal_in)
 
 
-def refusal_in(reply: Reply | BrokerError) -> BrokerError | None:
-    return reply if isinstance(reply, BrokerError) else None
+def refusal_in(result: Result) -> BrokerError | None:
+    return result if isinstance(result, BrokerError) else None
 
 
 def error_for_producer(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:

@@ -5,15 +5,17 @@ committed. What is decided, and what the records look like, is the business of e
 """
 
 from abc import ABC, abstractmethod
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
 from concurrent.futures import Future as ThreadFuture
 from enum import Enum
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from penstock.coordinator.step import CancelTimer, Effect, Event, Job, JobDone, Reply, Response, SetTimer, Step, Ticket
+from penstock.coordinator.step import CancelTimer, Effect, Event, Job, JobDone, Response, Result, SetTimer, Step, Ticket
 from penstock.model.clock import Clock
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -35,9 +37,6 @@ from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
 from penstock.storage.view import LogView
 from penstock.wire.records import RecordBatchBuilder
-
-Sink = Callable[[Reply | BrokerError], None]
-"""Takes the one response to a command."""
 
 
 class Shard(Protocol):
@@ -84,6 +83,7 @@ class CoordinatorContext(ABC, Generic[S]):
     """One partition of a coordinator's topic, and the shard that its records make."""
 
     __slots__ = (
+        "_at_once",
         "_clock",
         "_end",
         "_log",
@@ -123,7 +123,10 @@ class CoordinatorContext(ABC, Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._phase = Phase.LOADING
         self._next_ticket = 0
-        self._waiting: dict[Ticket, Sink] = {}
+        self._waiting: dict[Ticket, Deferred[Result] | None] = {}
+        """Requests without a result; None is one that is being decided."""
+        self._at_once: dict[Ticket, Result] = {}
+        """Results of requests that are being decided."""
         self._end = replica.offsets.log_end
         """Where the last batch written here ends: responses wait until everything below is committed."""
         self._refusing = False
@@ -150,13 +153,20 @@ class CoordinatorContext(ABC, Generic[S]):
 
     # Serving
 
-    def ticket(self, sink: Sink) -> Ticket:
-        """Number a request. Raises where nobody is served."""
+    def ticket(self) -> Ticket:
+        """Number a request, whose `result` is asked for when it is decided. Raises where nobody is served."""
         self.check()
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
-        self._waiting[ticket] = sink
+        self._waiting[ticket] = None
         return ticket
+
+    def result(self, ticket: Ticket) -> Eventual[Result]:
+        """What came of a request that has just been decided, or what that will be in."""
+        if ticket not in self._waiting:
+            return self._at_once.pop(ticket)
+        result = self._waiting[ticket] = Deferred(partial(self.abandon, ticket))
+        return result
 
     def abandon(self, ticket: Ticket) -> None:
         """Nobody waits for this response any more. What was asked for stands, as it does in Kafka."""
@@ -171,23 +181,13 @@ class CoordinatorContext(ABC, Generic[S]):
         self.settle()
         return self._shard
 
-    def committed(self) -> "Future[None] | None":
-        """None when nothing that was decided here can be undone; else what completes then, or see `stop_waiting`.
+    def committed(self) -> Deferred[None] | None:
+        """None when nothing that was decided here can be undone; else what completes then.
 
         It fails with RequestTimedOut when that takes longer than a request may wait for what it wrote.
         """
         wait = self._replica.committed(self._end)
-        if wait is not None:
-            waiting = wait
-            timer = self._timers.after_ms(
-                self._write_timeout_ms(), lambda: self._replica.stop_waiting(waiting, RequestTimedOut())
-            )
-            wait.add_done_callback(lambda _: timer.cancel())
-        return wait
-
-    def stop_waiting(self, wait: "Future[None]") -> None:
-        """Cancel what `committed` gave: nobody waits for it any more."""
-        self._replica.stop_waiting(wait)
+        return wait if wait is None else wait.timeout(self._timers, self._write_timeout_ms(), RequestTimedOut)
 
     def check(self) -> None:
         """Raise why this shard cannot be asked."""
@@ -356,36 +356,34 @@ class CoordinatorContext(ABC, Generic[S]):
         else:
             self._release_later(wait, responses, effects)
 
-    def _release_later(self, wait: "Future[None]", responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+    def _release_later(self, wait: Deferred[None], responses: Sequence[Response], effects: Sequence[Effect]) -> None:
         """Respond when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
         left = list(responses)
-
-        def came_back(done: "Future[None]") -> None:
-            timer.cancel()
-            if done.cancelled():
-                return
-            error = done.exception()
-            if error is None:
-                self._settled(left, effects)
-            else:
-                self._fail(left, error)
 
         def expired() -> None:
             over = left.copy()
             left.clear()
             if not effects:
-                self._replica.stop_waiting(wait)
+                wait.abandon()
             self._fail(over, RequestTimedOut())
 
+        def committed(_: None) -> None:
+            timer.cancel()
+            self._settled(left, effects)
+
+        def failed(error: Exception) -> None:
+            timer.cancel()
+            self._fail(left, error)
+
         timer = self._timers.after_ms(self._write_timeout_ms(), expired)
-        wait.add_done_callback(came_back)
+        wait.deliver_to(committed, failed)
 
     def _settled(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
         self._deliver(responses)
         for effect in effects:
             self.perform(effect)
 
-    def _fail(self, responses: Sequence[Response], error: BaseException) -> None:
+    def _fail(self, responses: Sequence[Response], error: Exception) -> None:
         """What was decided may be undone by whoever leads next, so that nobody is told of it."""
         if not isinstance(error, BrokerError):
             raise error
@@ -393,11 +391,15 @@ class CoordinatorContext(ABC, Generic[S]):
         self._deliver([Response(response.ticket, failure) for response in responses])
 
     def _deliver(self, responses: Iterable[Response]) -> None:
-        take = self._waiting.pop
+        waiting = self._waiting
         for response in responses:
-            sink = take(response.ticket, None)
-            if sink is not None:
-                sink(response.reply)
+            ticket = response.ticket
+            if ticket in waiting:
+                result = waiting.pop(ticket)
+                if result is None:
+                    self._at_once[ticket] = response.reply
+                else:
+                    result.resolve(response.reply)
 
     # Waking
 

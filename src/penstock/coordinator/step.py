@@ -24,12 +24,16 @@ class Reply(Protocol):
     """What a request is answered with, in the coordinator's own terms; an API handler puts it on the wire."""
 
 
+Result = Reply | BrokerError
+"""What came of a request: a reply, or why there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """A reply, or the failure, for one waiting request. The command's own ticket or one that has waited for long."""
 
     ticket: Ticket
-    reply: Reply | BrokerError
+    reply: Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Phase, Sink, coordinator_error
-from penstock.coordinator.step import Event, JobDone, Step, Ticket
+from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Phase, coordinator_error
+from penstock.coordinator.step import Event, JobDone, Result, Step
 from penstock.groups.commands import CommitOffsets, GroupCommand
 from penstock.groups.consumer.events import ConsumerTargetAssignmentMetadata
 from penstock.groups.events import ClassicGroupSaved, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.record_formats import encode_event
 from penstock.groups.shard import GroupShard
 from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.deferred import Eventual
 from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
@@ -74,9 +75,9 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         if count * OFFSET_RECORD_BYTES_MIN > self._replica.config.max_message_bytes:
             raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
 
-    def submit(self, command: GroupCommand, sink: Sink) -> Ticket:
-        """Decide on a command; `sink` gets its response, before this returns or later. Raises if it serves none."""
-        ticket = self.ticket(sink)
+    def submit(self, command: GroupCommand) -> Eventual[Result]:
+        """Decide on a command. Raises if it serves none."""
+        ticket = self.ticket()
         if type(command) is CommitOffsets:
             self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))
             if len(self._commits) >= COMMITS_WAITING_MAX:
@@ -84,10 +85,10 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
             elif not self._flush_planned:
                 self._flush_planned = True
                 get_running_loop().call_soon(self._flush)
-            return ticket
+            return self.result(ticket)
         self.settle()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
-        return ticket
+        return self.result(ticket)
 
     def on_topics(self, names: Iterable[str]) -> None:
         """Topics appeared, changed or went."""

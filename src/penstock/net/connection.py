@@ -16,11 +16,17 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from inspect import iscoroutine
+from typing import Any, Protocol, TypeVar, cast
 
+from penstock.model.deferred import Deferred
+from penstock.net.eager import begun
 from penstock.net.frame_memory import FrameMemory
-from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, FrameLater, Outcome, Pending, PendingFrame
+from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, Outcome
 from penstock.net.turns import Turns
+
+T = TypeVar("T")
 
 SOFTWARE_UNKNOWN = ("unknown", "unknown")
 """Name and version of a client that has not said what it is; Kafka has the same words."""
@@ -76,10 +82,10 @@ class Serve(Protocol):
 class Slot:
     """A place in the queue of responses."""
 
-    __slots__ = ("frame", "pending", "ready")
+    __slots__ = ("frame", "ready", "waited_for")
 
-    def __init__(self, pending: Pending | None) -> None:
-        self.pending = pending
+    def __init__(self, waited_for: Deferred[Frame | None] | None) -> None:
+        self.waited_for = waited_for
         self.frame: Frame = []
         self.ready = False
 
@@ -145,7 +151,8 @@ class Connection:
         self._reading = False
         self._writing = False
         self._gathering = False
-        self._held = False
+        self._held = 0
+        """Requests whose effects have to come before those of the next."""
         self._muted = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._queued = False
@@ -177,7 +184,7 @@ class Connection:
 
     def _blocked(self) -> bool:
         """Whether no request may be served: one is being worked at, a throttle, unsent responses, its share is used."""
-        return self.closed or self._held or self._muted or self._queued or self._full()
+        return self.closed or self._held > 0 or self._muted or self._queued or self._full()
 
     def _pause(self) -> None:
         if self._reading:
@@ -365,11 +372,11 @@ class Connection:
                 return
             if type(outcome) is list:
                 self._respond(outcome)
-            elif type(outcome) is PendingFrame:
-                self._await_pending(outcome)
             else:
-                assert not isinstance(outcome, list | PendingFrame)
-                self._start_holding(outcome)
+                assert isinstance(outcome, Deferred)
+                slot = Slot(outcome)
+                self._slots.append(slot)
+                outcome.deliver_to(partial(self._fill, slot), self._unserved)
         except CloseConnection as reason:
             self.close(str(reason))
 
@@ -384,44 +391,23 @@ class Connection:
             self._out_bytes += len(buffer)
         self._out.extend(frame)
 
-    def _await_pending(self, outcome: PendingFrame) -> None:
-        slot = Slot(outcome.pending)
-        self._slots.append(slot)
-        encode = outcome.encode
-
-        def deliver(response: Any) -> None:
-            try:
-                slot.pending = None
-                made = encode(response)
-                if isinstance(made, list):
-                    self._fill(slot, made)
-                else:
-                    self._start_task(self._fill_later(slot, made), made)
-            except CloseConnection as reason:
-                self.close(str(reason))
-            except Exception as error:
-                self.fail(error)
-
-        outcome.pending.deliver_to(deliver, self.fail)
-
-    def _fill(self, slot: Slot, frame: Frame) -> None:
-        slot.frame = frame
-        slot.ready = True
-        self._drain_slots()
-
-    async def _fill_later(self, slot: Slot, work: FrameLater) -> None:
-        """Wait for a response that is encoded in slices; those behind it wait as well."""
+    def _fill(self, slot: Slot, frame: Frame | None) -> None:
+        """Take a response that had to be waited for; None where there is none after all."""
         try:
-            frame = await work
-            assert isinstance(frame, list), "an encoded response is a frame"
-            self._fill(slot, frame)
-        except CloseConnection as reason:
-            self.close(str(reason))
+            slot.waited_for = None
+            if frame is not None:
+                slot.frame = frame
+            slot.ready = True
+            self._drain_slots()
         except Exception as error:
             self.fail(error)
-        except BaseException:
-            self.close("a request was cancelled")
-            raise
+
+    def _unserved(self, error: Exception) -> None:
+        """A request that was waited for has no response: nothing behind it may have one."""
+        if isinstance(error, CloseConnection):
+            self.close(str(error))
+        else:
+            self.fail(error)
 
     def _drain_slots(self) -> None:
         """Responses that are ready leave, up to the first that is not."""
@@ -456,43 +442,79 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def _start_holding(self, work: FrameLater) -> None:
-        self._held = True
-        self._start_task(self._hold(work), work)
+    # Requests that hold the connection
 
-    def _start_task(self, task: Coroutine[Any, Any, None], work: FrameLater) -> None:
-        """Start a task that awaits `work`; a listener that is stopping starts none."""
+    def hold(self, until: Deferred[T]) -> Deferred[T]:
+        """Serve no other request of this peer before this completes: the effects of this one come before theirs.
+
+        A peer that leaves does not undo what it asked for: who abandons what this returns leaves `until` to complete,
+        and what is done with its value should be `shielded`. That happens in a turn of its own, as whoever completes it
+        works for others as well.
+        """
+        if not until.waiting:
+            return until
+        self._held += 1
+        held: Deferred[T] = Deferred()
+
+        def go_on(complete: Callable[[Any], None], outcome: T | Exception) -> None:
+            try:
+                complete(outcome)
+                self._release()
+            except Exception as error:
+                self.fail(error)
+
+        until.deliver_to(
+            lambda value: self._loop.call_soon(go_on, held.resolve, value),
+            lambda error: self._loop.call_soon(go_on, held.fail, error),
+        )
+        return held
+
+    def run(self, work: Coroutine[Any, Any, T | Deferred[T]]) -> T | Deferred[T]:
+        """Do work that may take several turns of the loop. No other request of this peer is served before it ends.
+
+        It begins at once, and most work ends without a wait: then its result is returned. It also ends for a peer
+        that leaves meanwhile, unless it asks.
+        """
+        rest = begun(work)
+        if not iscoroutine(rest):
+            return cast("T | Deferred[T]", rest)
+        result: Deferred[T] = Deferred()
+        self._held += 1
+        task = self._finish(rest, result)
         try:
             self._spawn(task)
         except Exception:
+            # A listener that is stopping starts no task.
             task.close()
-            work.close()
+            rest.close()
             raise
+        return result
 
-    async def _hold(self, work: FrameLater) -> None:
-        """Finish one request before the next is looked at; a peer that leaves does not undo what it asked for."""
+    async def _finish(self, work: Coroutine[Any, Any, T | Deferred[T]], result: Deferred[T]) -> None:
         try:
-            outcome = await work
-            self._held = False
-            if self.closed:
-                if type(outcome) is PendingFrame:
-                    outcome.pending.abandon()
-                return
-            if type(outcome) is list:
-                self._respond(outcome)
-            elif type(outcome) is PendingFrame:
-                self._await_pending(outcome)
-            if self._out and not self._writing:
-                self._flush()
-            self._go_on()
-        except CloseConnection as reason:
-            self.close(str(reason))
+            try:
+                value = await work
+            except Exception as error:
+                if result.abandoned and not isinstance(error, CloseConnection):
+                    self._report(error)
+                result.fail(error)
+            else:
+                result.complete_with(value)
+            self._release()
         except Exception as error:
             self.fail(error)
         except BaseException:
             # Cancelled: the request will never be answered, so nothing behind it may be.
             self.close("a request was cancelled")
             raise
+
+    def _release(self) -> None:
+        self._held -= 1
+        if self._held or self.closed:
+            return
+        if self._out and not self._writing:
+            self._flush()
+        self._go_on()
 
     def _go_on(self) -> None:
         """Take up what lay waiting in the buffer, then the socket."""
@@ -662,12 +684,12 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        pending = [slot.pending for slot in self._slots if slot.pending is not None]
+        waited_for = [slot.waited_for for slot in self._slots if slot.waited_for is not None]
         self._slots.clear()
         self._out.clear()
         self._out_bytes = 0
         # Each step stands alone: a waiter that cannot be abandoned must not keep the socket open.
-        steps: list[Callable[[], None]] = [self._pause, self._stop_writing, *(each.abandon for each in pending)]
+        steps: list[Callable[[], None]] = [self._pause, self._stop_writing, *(each.abandon for each in waited_for)]
         if self._unmute_timer is not None:
             # It would keep a connection that is gone in memory for as long as a client is throttled: days, perhaps.
             steps.append(self._unmute_timer.cancel)

@@ -25,11 +25,11 @@ class RequestCounters:
         """Where the durations of one API and version are counted; the count of requests is the histogram's own."""
         return self.rows.setdefault((api_key, version), Histogram())
 
-    def failed(self, api_key: int, code: int) -> None:
-        """One error code went out; 0 is not an error."""
+    def failed(self, api_key: int, code: int, count: int = 1) -> None:
+        """An error code went out, so many times; 0 is not an error."""
         assert code != 0, "0 is success"
         pair = (api_key, code)
-        self.errors[pair] = self.errors.get(pair, 0) + 1
+        self.errors[pair] = self.errors.get(pair, 0) + count
 
     def refuse(self, reason: str) -> None:
         """A frame was dropped with its connection. The reasons are words of the code, never of the client."""

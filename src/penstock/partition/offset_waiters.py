@@ -1,44 +1,44 @@
 """Waiters for an offset to be committed, or flushed, before a response goes out."""
 
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 
+from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 
 
 class OffsetWaiters:
-    """Futures, each with the offset at which it completes."""
+    """Waiters, each with the offset at which it completes; one that is abandoned is forgotten.
+
+    They complete in turns of their own: who moves an offset is in the middle of an append, or serves others as well.
+    """
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[Future[None], int] = {}
+        self._waiting: dict[Deferred[None], int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, end: int) -> "Future[None]":
+    def wait(self, end: int) -> Deferred[None]:
         """Completes when everything below `end` is safe."""
-        future: Future[None] = get_running_loop().create_future()
-        self._waiting[future] = end
-        return future
-
-    def forget(self, future: "Future[None]") -> None:
-        """Forget a future that nothing waits for any more; harmless where it is not kept here."""
-        self._waiting.pop(future, None)
+        waiter: Deferred[None] = Deferred()
+        waiter.on_abandon = lambda: self._waiting.pop(waiter, None)
+        self._waiting[waiter] = end
+        return waiter
 
     def reach(self, end: int) -> None:
         """Everything below `end` is safe now."""
         waiting = self._waiting
         if waiting:
-            ready = [future for future, wanted in waiting.items() if wanted <= end]
-            for future in ready:
-                del waiting[future]
-                if not future.done():
-                    future.set_result(None)
+            ready = [waiter for waiter, wanted in waiting.items() if wanted <= end]
+            loop = get_running_loop()
+            for waiter in ready:
+                del waiting[waiter]
+                loop.call_soon(waiter.resolve, None)
 
     def fail(self, reason: BrokerError) -> None:
         """The offsets will never be safe: fail every waiter."""
         waiting, self._waiting = self._waiting, {}
-        for future in waiting:
-            if not future.done():
-                future.set_exception(reason)
+        for waiter in waiting:
+            get_running_loop().call_soon(waiter.fail, reason)

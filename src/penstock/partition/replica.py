@@ -5,7 +5,7 @@ wait for an offset to be committed or flushed; those that watch it grow. Everyth
 else runs between two awaits.
 """
 
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from penstock.model.batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
+from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CorruptMessage,
@@ -373,30 +374,21 @@ class Replica:
             watchers.queue()
         self._commit_waiters.reach(self.offsets.high_watermark)
 
-    def committed(self, end: int) -> "Future[None] | None":
-        """None when readers may see everything below `end`; else what completes then, or see `stop_waiting`."""
+    def committed(self, end: int) -> Deferred[None] | None:
+        """None when readers may see everything below `end`; else what completes then."""
         if self.offsets.high_watermark >= end:
             return None
         if isinstance(self.role, Offline):
             raise self.role.reason
         return self._commit_waiters.wait(end)
 
-    def durable(self, end: int) -> "Future[None] | None":
+    def durable(self, end: int) -> Deferred[None] | None:
         """None when everything below `end` is as safe here as the topic's `flush` asks; else what completes then."""
         if self.offsets.local_end >= end:
             return None
         if isinstance(self.role, Offline):
             raise self.role.reason
         return self._flush_waiters.wait(end)
-
-    def stop_waiting(self, wait: "Future[None]", reason: BrokerError | None = None) -> None:
-        """Cancel what `committed` or `durable` gave, or fail it for a reason: the request timed out or is abandoned."""
-        self._commit_waiters.forget(wait)
-        self._flush_waiters.forget(wait)
-        if reason is None:
-            wait.cancel()
-        elif not wait.done():
-            wait.set_exception(reason)
 
     def begin_flush(self) -> FlushJob | None:
         return None if isinstance(self.role, Offline) else self.log.begin_flush()

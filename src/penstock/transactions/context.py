@@ -4,14 +4,15 @@ When it has decided how a transaction ends, it tells every partition of the tran
 cannot be told, and notes that the transaction is complete when all of them know.
 """
 
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Sink
-from penstock.coordinator.step import Effect, Event, Ticket
+from penstock.coordinator.context import CoordinatorClock, CoordinatorContext
+from penstock.coordinator.step import Effect, Event, Result
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidProducerEpoch,
@@ -82,11 +83,11 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         )
         self._markers = markers
 
-    def submit(self, command: TxnCommand, sink: Sink) -> Ticket:
-        """Decide on a command; `sink` gets its response, before this returns or later. Raises if it serves none."""
-        ticket = self.ticket(sink)
+    def submit(self, command: TxnCommand) -> Eventual[Result]:
+        """Decide on a command. Raises if it serves none."""
+        ticket = self.ticket()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
-        return ticket
+        return self.result(ticket)
 
     def apply(self, event: Event) -> None:
         self._shard.apply(event)
@@ -115,28 +116,30 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             else:
                 if wait is not None:
                     round_.waiting += 1
-                    wait.add_done_callback(partial(self._settle_marker, round_, tp))
+                    wait.deliver_to(partial(self._marker_committed, round_), partial(self._marker_failed, round_, tp))
         if round_.to_write:
             get_running_loop().call_soon(self._tell, round_)
         elif not round_.waiting:
             self._markers_done(round_)
 
-    def _settle_marker(self, round_: Round, tp: TopicPartition, done: "Future[None]") -> None:
+    def _marker_committed(self, round_: Round, _: None) -> None:
         """A marker that is written counts when it is committed."""
         round_.waiting -= 1
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            if not isinstance(error, BrokerError):
-                raise error
-            self._judge(round_, tp, error)
         if not round_.to_write and not round_.waiting:
             self._markers_done(round_)
+
+    def _marker_failed(self, round_: Round, tp: TopicPartition, error: Exception) -> None:
+        """A marker that is written may be undone."""
+        if not isinstance(error, BrokerError):
+            raise error
+        self._judge(round_, tp, error)
+        self._marker_committed(round_, None)
 
     def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
         if not self._given_up(round_.ending, tp, error):
             round_.again.append(tp)
 
-    def _write_marker(self, ending: WriteMarkers, tp: TopicPartition) -> "Future[None] | None":
+    def _write_marker(self, ending: WriteMarkers, tp: TopicPartition) -> Deferred[None] | None:
         return self._markers.write(
             tp,
             producer_id=ending.producer_id,
@@ -170,4 +173,4 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         command = MarkersWritten(
             transactional_id=ending.transactional_id, producer_id=ending.producer_id, epoch=ending.epoch
         )
-        self.submit(command, lambda _: None)
+        self.submit(command)

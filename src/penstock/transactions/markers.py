@@ -4,12 +4,9 @@ A marker in a partition of `__consumer_offsets` also tells the groups' coordinat
 were committed within the transaction.
 """
 
-from asyncio import Future
-from contextlib import suppress
-
 from penstock.groups.service import GroupCoordinatorService
 from penstock.model.clock import Clock
-from penstock.model.errors import BrokerError
+from penstock.model.deferred import Deferred
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.partition.replicas import Replicas
@@ -39,7 +36,7 @@ class MarkerLog:
         commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
-    ) -> "Future[None] | None":
+    ) -> Deferred[None] | None:
         """Append a marker; None when it is committed, else what completes then. Raises why it could not be appended."""
         # A group's shard that is being loaded would miss the marker, so it is waited for.
         shard = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
@@ -62,8 +59,3 @@ class MarkerLog:
         if shard is not None:
             shard.decided(producer_id, commit=commit, end=appended.end)
         return replica.committed(appended.end)
-
-    def stop_waiting(self, tp: TopicPartition, wait: "Future[None]", reason: BrokerError) -> None:
-        """Fail what `write` gave for a reason; the marker stands."""
-        with suppress(BrokerError):
-            self._replicas.get(tp.topic, tp.partition).stop_waiting(wait, reason)

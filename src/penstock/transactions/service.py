@@ -7,6 +7,8 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
+from penstock.model.deferred import Eventual
+from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import TransactionAbortable
 from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
@@ -72,13 +74,19 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
     def reader(self) -> TxnReader:
         return TxnReader()
 
-    def verify(self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int) -> None:
-        """Raise where a partition is not part of the transaction that this producer is in now.
+    def verify(
+        self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int
+    ) -> Eventual[BrokerError | None]:
+        """None where a partition is part of the transaction that this producer is in now; else the reason to refuse it.
 
-        Whoever appends next, before anything else is decided, can rely on it.
+        A coordinator on this broker answers at once, and whoever appends next, before anything else is decided, can
+        rely on it.
         """
         asked = VerifyPartitions(
             transactional_id=transactional_id, producer_id=producer_id, epoch=epoch, partitions=(tp,)
         )
-        if self.of(transactional_id).shard().missing(asked):
-            raise TransactionAbortable()
+        try:
+            missing = self.of(transactional_id).shard().missing(asked)
+        except BrokerError as error:
+            return error
+        return TransactionAbortable() if missing else None

@@ -7,9 +7,10 @@ import importlib
 import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
+
+from tests.unit.eventual import settled
 
 from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
@@ -23,7 +24,6 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Clock, SystemClock, SystemRandomness
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
-from penstock.net.reply import Pending
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
@@ -92,14 +92,7 @@ class World:
         context = RequestContext(self.connection, key, version, 1, "test", NOW_MS)
         decode, encode = api.decode or codec.decode_request, api.encode or codec.encode_response
         decoded = decode(memoryview(codec.encode_request(request, version)), 0, version)
-        response: Any = api.handle(context, decoded)
-        if iscoroutine(response):
-            response = await response
-        if isinstance(response, Pending):
-            there = asyncio.get_running_loop().create_future()
-            response.deliver_to(there.set_result)
-            response = await there
-        body = encode(response, version)
+        body = encode(await settled(api.handle(context, decoded)), version)
         assert isinstance(body, bytes)
         return codec.decode_response(memoryview(body), 0, version)
 
@@ -142,7 +135,7 @@ def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Co
         turns=Turns(asyncio.get_running_loop().call_soon, SystemClock().monotonic),
         loop=asyncio.get_running_loop(),
         monotonic=SystemClock().monotonic,
-        spawn=lambda work: work.close(),
+        spawn=asyncio.get_running_loop().create_task,
         on_closed=lambda connection, reason: None,
         on_bug=lambda name, error: None,
     )

@@ -23,8 +23,8 @@ from penstock.api.group_offsets import CommitResponse
 from penstock.api.registry import Api
 from penstock.config.broker import BROKER_KEYS
 from penstock.model.clock import SystemClock
+from penstock.model.deferred import Deferred
 from penstock.model.turns import Turns
-from penstock.net.reply import Pending
 from penstock.wire.api import (
     alter_configs,
     alter_replica_log_dirs,
@@ -138,7 +138,7 @@ class LeaveContext:
 
 @pytest.mark.parametrize("fault", ["of the handler", "of the line"])
 def test_a_bug_behind_a_logged_request_reaches_the_connection_that_waits(fault: str) -> None:
-    inner = Pending()
+    inner = Deferred[Any]()
     admin = AdminLog(
         structlog.get_logger(), is_managed=lambda _: False, turns=Turns(lambda _: None, SystemClock().monotonic)
     )
@@ -147,7 +147,8 @@ def test_a_bug_behind_a_logged_request_reaches_the_connection_that_waits(fault: 
     context: Any = LeaveContext()
 
     waiting = api.handle(context, leave_group.Request(group_id="g"))
-    waiting.deliver_to(lambda response: None, failed=failures.append)
+    assert isinstance(waiting, Deferred)
+    waiting.deliver_to(lambda response: None, failures.append)
     if fault == "of the handler":
         inner.fail(RuntimeError("a bug"))
     else:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from api_world import World, in_world
+from tests.unit.eventual import deliver
 
 from penstock.api.group_asking import when_committed
+from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
@@ -22,7 +24,6 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.net.reply import Pending
 from penstock.wire.api import (
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -323,31 +324,28 @@ def test_a_group_that_nobody_knows_is_dead_and_from_version_6_not_found(tmp_path
 class Waiting:
     """A coordinator whose log has yet to commit something, or cannot."""
 
-    def __init__(self, wait: asyncio.Future[None] | BrokerError | None) -> None:
+    def __init__(self, wait: Deferred[None] | BrokerError | None) -> None:
         self._wait = wait
 
-    def committed(self) -> asyncio.Future[None] | None:
+    def committed(self) -> Deferred[None] | None:
         if isinstance(self._wait, BrokerError):
             raise self._wait
         return self._wait
 
-    def stop_waiting(self, wait: asyncio.Future[None]) -> None:
-        wait.cancel()
-
 
 def test_a_reading_is_told_when_everything_it_tells_is_committed() -> None:
     async def act() -> None:
-        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+        first, second = (Deferred[None]() for _ in range(2))
         coordinators: Any = [Waiting(first), Waiting(None), Waiting(second)]
         told: list[object] = []
 
         pending = when_committed(coordinators, "read", lambda error: error)
-        assert isinstance(pending, Pending)
-        pending.deliver_to(told.append)
-        first.set_result(None)
+        assert isinstance(pending, Deferred)
+        deliver(pending, told)
+        first.resolve(None)
         await asyncio.sleep(0)
         assert told == []
-        second.set_result(None)
+        second.resolve(None)
         await asyncio.sleep(0)
 
         assert told == ["read"]
@@ -358,16 +356,16 @@ def test_a_reading_is_told_when_everything_it_tells_is_committed() -> None:
 
 def test_a_reading_whose_client_disconnects_stops_waiting() -> None:
     async def act() -> None:
-        waits = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        waits = [Deferred[None]() for _ in range(2)]
         coordinators: Any = [Waiting(wait) for wait in waits]
         told: list[object] = []
 
         pending = when_committed(coordinators, "read", lambda error: error)
-        pending.deliver_to(told.append)
+        deliver(pending, told)
         pending.abandon()
         await asyncio.sleep(0)
 
-        assert all(wait.cancelled() for wait in waits)
+        assert all(wait.abandoned for wait in waits)
         assert told == []
 
     asyncio.run(act())
@@ -375,14 +373,14 @@ def test_a_reading_whose_client_disconnects_stops_waiting() -> None:
 
 def test_a_reading_of_what_was_never_committed_is_not_told() -> None:
     async def act() -> None:
-        lost = asyncio.get_running_loop().create_future()
+        lost = Deferred[None]()
         gone: Any = [Waiting(NotEnoughReplicas())]
         waiting: Any = [Waiting(lost)]
         told: list[object] = []
 
         assert isinstance(when_committed(gone, "read", lambda error: error), CoordinatorNotAvailable)
-        when_committed(waiting, "read", lambda error: error).deliver_to(told.append)
-        lost.set_exception(NotEnoughReplicas())
+        deliver(when_committed(waiting, "read", lambda error: error), told)
+        lost.fail(NotEnoughReplicas())
         await asyncio.sleep(0)
 
         assert isinstance(told[0], CoordinatorNotAvailable)

@@ -2,17 +2,18 @@
 
 import asyncio
 import errno
+import socket
 import struct
-from typing import cast
 
 import pytest
+from tests.unit.api.api_world import connection_on
+from tests.unit.eventual import settled
 from tests.unit.partition.rig import NOW_MS, Rig, batch, topic
 
 from penstock.api.offsets import SEARCHES_MAX, Offsets, searched
 from penstock.api.registry import RequestContext
 from penstock.model.batch import ATTRIBUTES_AT, CRC_AT
 from penstock.model.generated_errors import CorruptMessage, KafkaStorageError
-from penstock.net.connection import Connection
 from penstock.storage.view import LogView, TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.records import crc_of
@@ -79,11 +80,10 @@ def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) ->
     request = by_time.Request(topics=[by_time.ListOffsetsTopic(name="orders", partitions=[asked])])
 
     async def answered() -> by_time.Response:
-        context = RequestContext(cast("Connection", None), 2, 7, 1, "test", NOW_MS)
-        response: by_time.Response = await Offsets(replicas=rig.replicas, turns=rig.turns).list_offsets(
-            context, request
-        )
-        return response
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            context = RequestContext(connection_on(ours), 2, 7, 1, "test", NOW_MS)
+            return await settled(Offsets(replicas=rig.replicas, turns=rig.turns).list_offsets(context, request))
 
     (found,) = asyncio.run(answered()).topics[0].partitions
     assert found.error_code == CorruptMessage.code

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.eventual import deliver
 from tests.unit.partition.rig import Rig, batch, topic
 
 from penstock.api.produce import Produce
+from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import RequestTimedOut
-from penstock.net.reply import Pending
 from penstock.observe.counters import TopicTraffic
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.produce import ProduceRequest
@@ -48,14 +49,14 @@ class Producing:
         )
         self.replicas = [self.rig.replica(partition=partition) for partition in range(2)]
 
-    def send(self, *, acks: int = -1) -> tuple[Pending, list[Any]]:
+    def send(self, *, acks: int = -1) -> tuple[Deferred[Any], list[Any]]:
         """One batch to each partition: the response to be, and where it will be."""
         batches = [(at, memoryview(batch(b"x"))) for at in range(2)]
         request = ProduceRequest(None, acks, TIMEOUT_MS, [("orders", None, batches)])
         pending = self._produce.handle(Context(self.rig.clock.ms), request)
-        assert isinstance(pending, Pending)
+        assert isinstance(pending, Deferred)
         responses: list[Any] = []
-        pending.deliver_to(responses.append)
+        deliver(pending, responses)
         return pending, responses
 
     @property

@@ -26,13 +26,13 @@ from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
 from penstock.api.registry import Api, Registry, RequestContext
 from penstock.model.clock import SystemClock
+from penstock.model.deferred import Deferred
 from penstock.model.turns import Turns
 from penstock.net import connection as connection_module
 from penstock.net import listener as listener_module
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
-from penstock.net.reply import Pending
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.wire.api import api_versions, sasl_handshake
@@ -70,7 +70,7 @@ class Handlers:
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self.waiting: set[Pending] = set()
+        self.waiting: set[Deferred[Any]] = set()
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -95,31 +95,31 @@ class Handlers:
             case "pending":
                 return self._pending(response)
             case "coroutine":
-                return self._slowly(response)
+                return context.connection.run(self._slowly(response))
             case "coroutine and pending":
-                return self._slowly(self._pending(response))
+                return context.connection.run(self._slowly(self._pending(response)))
             case "throttled":
                 context.throttle(1)
                 return response
             case "no answer":
                 return None
             case "waits":
-                self.waiting.add(pending := Pending())
+                self.waiting.add(pending := Deferred[Any]())
                 pending.on_abandon = lambda: self.waiting.discard(pending)
                 return pending
             case "waits, cannot be abandoned":
-                return Pending(self._fail)
+                return Deferred[Any](self._fail)
             case _:
                 return response
 
-    def _pending(self, response: Any) -> Pending:
-        pending = Pending()
+    def _pending(self, response: Any) -> Deferred[Any]:
+        pending = Deferred[Any]()
         pending.on_abandon = lambda: self.waiting.discard(pending)
         self.waiting.add(pending)
         asyncio.get_running_loop().call_soon(self._resolve, pending, response)
         return pending
 
-    def _resolve(self, pending: Pending, response: Any) -> None:
+    def _resolve(self, pending: Deferred[Any], response: Any) -> None:
         if pending in self.waiting:
             self.waiting.discard(pending)
             pending.resolve(response)
@@ -350,8 +350,8 @@ def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() ->
     gc.collect()
 
     functions = {name for _, name, _ in failed}
-    assert {"_on_readable", "_on_writable", "_hold", "deliver", "_unmute", "overdue", "_frame", "_admit"} <= functions
-    assert {"take_turn", "_room_for_large", "_keep_memory"} <= functions
+    assert {"_on_readable", "_on_writable", "_finish", "_fill", "deliver", "_unmute", "overdue", "_frame"} <= functions
+    assert {"_admit", "take_turn", "_room_for_large", "_keep_memory"} <= functions
 
 
 def test_closing_goes_on_where_a_step_of_it_fails() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from inspect import iscoroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from api_world import World, connection_on, in_world
+from tests.unit.eventual import settled
 
 from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
@@ -16,7 +15,6 @@ from penstock.api.registry import Registry
 from penstock.controller.topics import NewTopic
 from penstock.model.clock import SystemClock
 from penstock.net.connection import Connection
-from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.partition.validation import HEAVY_BYTES
 from penstock.quotas.client_quotas import QuotaEntity
@@ -77,11 +75,7 @@ class Served:
         )
         head = encode_request_header(PRODUCE, VERSION, 1, CLIENT)
         frame = memoryview(bytearray(head + produce_api.encode_request(request, VERSION)))
-        outcome: Any = self._dispatcher(self.connection, frame)
-        if iscoroutine(outcome):
-            outcome = await outcome
-        assert not isinstance(outcome, PendingFrame)
-        return outcome is not None
+        return await settled(self._dispatcher(self.connection, frame)) is not None
 
 
 def bug(api: str, error: BaseException) -> None:

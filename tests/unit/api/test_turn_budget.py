@@ -10,13 +10,13 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
-from inspect import iscoroutine
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
 import pytest
 from tests.unit.api.api_world import NOW_MS, World, in_world
+from tests.unit.eventual import settled
 
 from penstock.api.api_versions import ApiVersions
 from penstock.api.dispatch import Dispatcher
@@ -26,7 +26,6 @@ from penstock.config.describe import describe_broker
 from penstock.model.clock import SystemClock
 from penstock.model.generated_errors import GroupIdNotFound, UnknownServerError
 from penstock.model.turns import TURN_BUDGET_S
-from penstock.net.reply import PendingFrame
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.wire.api import (
     add_partitions_to_txn,
@@ -143,16 +142,7 @@ def dispatcher(world: World) -> Dispatcher:
 
 async def response(world: World, serve: Dispatcher, frame: bytes) -> bytes:
     """The whole response to a frame, as a connection would get it."""
-    outcome: Any = serve(world.connection, memoryview(bytearray(frame)))
-    while not isinstance(outcome, list):
-        if iscoroutine(outcome):
-            outcome = await outcome
-        elif isinstance(outcome, PendingFrame):
-            there: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            outcome.pending.deliver_to(there.set_result)
-            outcome = outcome.encode(await there)
-        else:
-            raise AssertionError(f"no response: {outcome!r}")
+    outcome = await settled(serve(world.connection, memoryview(bytearray(frame))))
     return b"".join(cast("list[bytes]", outcome))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from tests.unit.eventual import deliver
 from tests.unit.partition.rig import HOME, Rig, Seeded, topic
 
 from penstock.coordinator.step import Reply
@@ -70,7 +71,7 @@ class Groups:
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
         """Ask, and give the list that the response will be in."""
         responses: list[Reply | BrokerError] = []
-        self.of(group_of(command)).submit(command, responses.append)
+        deliver(self.of(group_of(command)).submit(command), responses)
         return responses
 
     async def response(self, command: GroupCommand) -> Any:

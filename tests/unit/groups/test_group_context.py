@@ -5,6 +5,7 @@ import errno
 from dataclasses import replace
 
 import pytest
+from tests.unit.eventual import deliver
 from tests.unit.groups.coordinator_rig import (
     OFFSETS,
     SESSION_MS,
@@ -25,6 +26,7 @@ from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
 from penstock.groups.consumer.settings import HURRY_MS
+from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
@@ -224,7 +226,7 @@ def test_with_flush_group_a_response_waits_for_the_disk() -> None:
         await asyncio.sleep(0)
 
         assert took(responses[0])
-        assert waiting.done()
+        assert not waiting.waiting
 
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 
@@ -258,7 +260,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
         told: list[object] = []
 
         reading = when_committed([groups.of()], "read", lambda error: error)
-        reading.deliver_to(told.append)
+        deliver(reading, told)
         await asyncio.sleep(0)
         assert told == []
         if disk_is_back:
@@ -342,10 +344,12 @@ def test_a_member_that_is_silent_for_its_session_is_out() -> None:
 def test_a_request_whose_connection_closed_is_decided_and_not_answered() -> None:
     async def act(groups: Groups) -> None:
         responses: list[object] = []
-        ticket = groups.of().submit(join(), responses.append)
+        response = groups.of().submit(join())
+        assert isinstance(response, Deferred)
+        deliver(response, responses)
         assert groups.of().waiting == 1
 
-        groups.of().abandon(ticket)
+        response.abandon()
         groups.rig.loop.pass_ms(4000)
 
         assert responses == []
@@ -368,7 +372,7 @@ def test_a_coordinator_that_ends_sends_everybody_away() -> None:
             error = response.error if isinstance(response, JoinReply) else type(response)
             assert error is NotCoordinator
         with pytest.raises(NotCoordinator):
-            coordinator.submit(commit(8), lambda reply: None)
+            coordinator.submit(commit(8))
         assert not any(b"other" in (record.key or b"") for record in everything(groups.rig.replica(OFFSETS)))
 
     with_groups(act)

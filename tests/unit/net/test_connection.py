@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.model.deferred import Deferred
 from penstock.net.connection import (
     FRAME_LARGE_BYTES,
     SENDMSG_BUFFERS_MAX,
@@ -22,7 +23,7 @@ from penstock.net.connection import (
     ConnectionLimits,
 )
 from penstock.net.frame_memory import FrameMemory
-from penstock.net.reply import CloseConnection, Frame, Outcome, Pending, PendingFrame
+from penstock.net.reply import CloseConnection, Frame, Outcome
 from penstock.net.turns import Turns
 
 PATIENCE_S = 120.0
@@ -100,6 +101,10 @@ class Peer:
         return self.reasons[0]
 
 
+def response(body: bytes) -> Frame | None:
+    return [framed(body)]
+
+
 @asynccontextmanager
 async def peer(
     serve: Callable[[Connection, memoryview], Outcome],
@@ -175,12 +180,12 @@ def test_a_negative_length_closes_the_connection() -> None:
 
 
 def test_a_response_that_waits_holds_back_later_responses_but_not_later_requests() -> None:
-    pending = Pending()
+    pending = Deferred[bytes]()
     served: list[bytes] = []
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
         served.append(bytes(frame))
-        return PendingFrame(pending, lambda body: [framed(body)]) if frame == b"wait" else [framed(bytes(frame))]
+        return pending.then(response) if frame == b"wait" else [framed(bytes(frame))]
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -194,12 +199,12 @@ def test_a_response_that_waits_holds_back_later_responses_but_not_later_requests
 
 
 def test_answers_of_one_turn_leave_together() -> None:
-    waiting: asyncio.Queue[Pending] = asyncio.Queue()
+    waiting: asyncio.Queue[Deferred[bytes]] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        pending = Pending()
+        pending = Deferred[bytes]()
         waiting.put_nowait(pending)
-        return PendingFrame(pending, lambda body: [framed(body)])
+        return pending.then(response)
 
     async def work() -> None:
         async with peer(serve) as client:
@@ -219,12 +224,12 @@ def test_answers_of_one_turn_leave_together() -> None:
 
 
 def test_a_response_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
-    waiting: asyncio.Queue[Pending] = asyncio.Queue()
+    waiting: asyncio.Queue[Deferred[bytes]] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        pending = Pending()
+        pending = Deferred[bytes]()
         waiting.put_nowait(pending)
-        return PendingFrame(pending, lambda body: [framed(body)])
+        return pending.then(response)
 
     async def work() -> None:
         async with peer(serve) as client:
@@ -240,9 +245,9 @@ def test_a_response_does_not_wait_for_one_behind_it_beyond_the_turn() -> None:
 
 def test_a_response_resolved_before_it_is_delivered_goes_out_at_once() -> None:
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        pending = Pending()
+        pending = Deferred[bytes]()
         pending.resolve(bytes(frame))
-        return PendingFrame(pending, lambda body: [framed(body)])
+        return pending.then(response)
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -256,14 +261,14 @@ def test_a_coroutine_holds_the_requests_behind_it() -> None:
     gate = asyncio.Event()
     served: list[bytes] = []
 
-    async def slow(body: bytes) -> Frame:
+    async def slow(body: bytes) -> Frame | None:
         await gate.wait()
         served.append(b"end of " + body)
         return [framed(body)]
 
-    def serve(_: Connection, frame: memoryview) -> Outcome:
+    def serve(connection: Connection, frame: memoryview) -> Outcome:
         served.append(bytes(frame))
-        return slow(bytes(frame)) if frame == b"slow" else [framed(bytes(frame))]
+        return connection.run(slow(bytes(frame))) if frame == b"slow" else [framed(bytes(frame))]
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -280,12 +285,103 @@ def test_a_coroutine_holds_the_requests_behind_it() -> None:
     asyncio.run(scenario())
 
 
+def test_what_holds_a_connection_is_gone_on_with_before_the_requests_behind_it_are_served() -> None:
+    verified = Deferred[str]()
+    order: list[str] = []
+
+    def write(value: str) -> Frame | None:
+        order.append(value)
+        return [framed(b"written")]
+
+    def serve(connection: Connection, frame: memoryview) -> Outcome:
+        order.append(bytes(frame).decode())
+        return connection.hold(verified).then(write, shielded=True) if frame == b"write" else response(bytes(frame))
+
+    async def scenario() -> None:
+        async with peer(serve) as it:
+            await it.send(b"write", b"next")
+            await it.until(lambda: order)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            verified.resolve("verified")
+            assert order == ["write"], "in a turn of its own"
+            assert [await it.receive(), await it.receive()] == [b"written", b"next"]
+            assert order == ["write", "verified", "next"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("waits", ["hold", "run"])
+def test_a_peer_that_leaves_does_not_undo_what_it_asked_for_and_nothing_waits_for_it(waits: str) -> None:
+    written = Deferred[Frame | None]()
+    order: list[str] = []
+
+    def write(_: None) -> Deferred[Frame | None]:
+        order.append("written")
+        return written
+
+    async def scenario() -> None:
+        gate = asyncio.Event()
+        verified = Deferred[None]()
+
+        async def verify_and_write() -> Outcome:
+            await gate.wait()
+            return write(None)
+
+        def serve(connection: Connection, frame: memoryview) -> Outcome:
+            order.append("asked")
+            if waits == "run":
+                return connection.run(verify_and_write())
+            return connection.hold(verified).then(write, shielded=True)
+
+        async with peer(serve) as it:
+            await it.send(b"write")
+            await it.until(lambda: order)
+            it.sock.shutdown(socket.SHUT_WR)
+            it.connection.close("the peer is gone")
+            gate.set()
+            verified.resolve(None)
+            await it.until(lambda: order == ["asked", "written"])
+            await it.until(lambda: written.abandoned)
+            assert it.bugs == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_bug_in_work_of_several_turns_is_reported_once_also_for_a_peer_that_left(*, is_gone: bool) -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+        served: list[bytes] = []
+
+        async def broken() -> Outcome:
+            await gate.wait()
+            raise ZeroDivisionError
+
+        def serve(connection: Connection, frame: memoryview) -> Outcome:
+            served.append(bytes(frame))
+            return connection.run(broken())
+
+        async with peer(serve) as it:
+            await it.send(b"work")
+            await it.until(lambda: served)
+            if is_gone:
+                it.connection.close("the peer is gone")
+            gate.set()
+            await it.until(lambda: it.bugs)
+            assert [type(bug) for bug in it.bugs] == [ZeroDivisionError]
+            assert it.connection.closed
+            it.bugs.clear()
+
+    asyncio.run(scenario())
+
+
 def test_no_more_requests_are_taken_up_than_may_wait() -> None:
-    waiting: list[Pending] = []
+    waiting: list[Deferred[bytes]] = []
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
-        waiting.append(Pending())
-        return PendingFrame(waiting[-1], lambda body: [framed(body)])
+        waiting.append(Deferred[bytes]())
+        return waiting[-1].then(response)
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -404,7 +500,7 @@ def test_closing_abandons_what_was_still_waited_for() -> None:
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
         served.append(bytes(frame))
-        return PendingFrame(Pending(lambda: abandoned.append(True)), lambda body: [framed(body)])
+        return Deferred[Frame | None](lambda: abandoned.append(True))
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -584,7 +680,7 @@ def test_a_frame_that_is_late_is_noticed_beside_a_response_that_waits() -> None:
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
         served.append(bytes(frame))
-        return PendingFrame(Pending(), lambda body: [framed(body)])
+        return Deferred[Frame | None]()
 
     async def scenario() -> None:
         async with peer(serve) as it:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.unit.eventual import settled
 from tests.unit.partition.rig import NOW_MS, Rig, batch, topic, values
 
 from penstock.model.batch import TRANSACTIONAL_FLAG
@@ -334,7 +335,7 @@ def test_a_replica_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> No
         for wait in waits:
             assert wait is not None
             with pytest.raises(UnknownTopicOrPartition):
-                await wait
+                await settled(wait)
         assert heard.count == 1
         for use in (lambda: rig.append(replica, batch(b"a")), lambda: replica.read(0, 1, at_least_one=True)):
             with pytest.raises(UnknownTopicOrPartition):
@@ -372,7 +373,7 @@ def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -
         replica.assume(PartitionState(index=0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
 
         with pytest.raises(NotLeaderOrFollower):
-            await wait
+            await settled(wait)
         with pytest.raises(NotLeaderOrFollower):
             rig.append(replica, batch(b"b"))
 
@@ -394,7 +395,7 @@ def test_acks_all_waits_for_the_replicas() -> None:
             PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,), partition_epoch=1), NOW_MS
         )
 
-        await wait
+        await settled(wait)
         assert values(replica) == [b"a"]
 
     asyncio.run(run())

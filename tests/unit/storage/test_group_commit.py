@@ -4,6 +4,7 @@ import asyncio
 import errno
 
 import pytest
+from tests.unit.eventual import settled
 from tests.unit.partition.rig import Rig, Seeded, batch, topic, values
 
 from penstock.model.generated_errors import KafkaStorageError
@@ -21,11 +22,11 @@ def test_a_batch_is_acknowledged_and_visible_only_when_it_is_on_the_disk() -> No
         assert durable is not None
         assert committed is not None
         assert values(replica) == []
-        assert not durable.done()
+        assert durable.waiting
         rig.flush()
 
-        await durable
-        await committed
+        await settled(durable)
+        await settled(committed)
         assert values(replica) == [b"a"]
         assert replica.durable(appended.end) is None
         assert replica.committed(appended.end) is None
@@ -41,10 +42,12 @@ def test_everything_appended_during_a_flush_shares_the_next_one() -> None:
         assert len(rig.flushing.queue) == 1, "the first asks for a flush, the others wait for it to come back"
 
         assert rig.flush() == 1
-        done = [wait.done() for wait in waits if wait is not None]
+        await asyncio.sleep(0)
+        done = [not wait.waiting for wait in waits if wait is not None]
         assert done == [True, False, False, False, False], "the flush covers what was there when it began"
         assert rig.flush() == 1
-        assert all(wait.done() for wait in waits if wait is not None)
+        await asyncio.sleep(0)
+        assert not any(wait.waiting for wait in waits if wait is not None)
         assert rig.flush() == 0
 
     asyncio.run(run())
@@ -72,7 +75,7 @@ def test_a_retry_of_a_batch_that_is_not_on_the_disk_yet_waits_like_the_first() -
         wait = replica.durable(again.end)
         assert wait is not None
         rig.flush()
-        await wait
+        await settled(wait)
 
     asyncio.run(run())
 
@@ -90,7 +93,7 @@ def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> Non
         for wait in waits:
             assert wait is not None
             with pytest.raises(KafkaStorageError, match="offline"):
-                await wait
+                await settled(wait)
         for gone in (replica, other):
             with pytest.raises(KafkaStorageError):
                 rig.append(gone, batch(b"b"))
@@ -125,7 +128,7 @@ def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> N
 
         rig.change(before, after)
 
-        await wait
+        await settled(wait)
         assert values(replica) == [b"a"]
 
     asyncio.run(run())

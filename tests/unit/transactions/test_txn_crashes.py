@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.eventual import deliver
 from tests.unit.groups.coordinator_rig import OFFSETS, Groups
 from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
 
@@ -189,7 +190,7 @@ class Client:
     def _ask(self, coordinator: Callable[[], Any], command: Any) -> None:
         responses = self.responses = list[Any]()
         try:
-            coordinator().submit(command, responses.append)
+            deliver(coordinator().submit(command), responses)
         except BrokerError as error:
             responses.append(error)
 
@@ -261,8 +262,7 @@ class Client:
             return [error]
         if wait is None:
             return [True]
-        wait.add_done_callback(lambda done: responses.append(done.exception() or True))
-        rig.timers.after_ms(PRODUCE_TIMEOUT_MS, lambda: replica.stop_waiting(wait, RequestTimedOut()))
+        deliver(wait.timeout(rig.timers, PRODUCE_TIMEOUT_MS, RequestTimedOut).then(lambda _: True), responses)
         return responses
 
     def commit_offset(self, response: CommitReply | None) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.eventual import deliver
 from tests.unit.groups.coordinator_rig import TURNS_MAX, Groups, offsets_topic
 from tests.unit.partition.rig import HOME, NOW_MS, topic
 
@@ -12,6 +13,7 @@ from penstock.api.txn_admin import MarkerWriting
 from penstock.coordinator.step import Reply
 from penstock.groups.commands import ALL_COMMITTED, CommitEntry, CommitOffsets, CommitTxnOffsets
 from penstock.model.clock import SystemClock
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
@@ -24,7 +26,6 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.model.turns import Turns
-from penstock.net.reply import Pending
 from penstock.testing.mem_disk import MemDisk
 from penstock.transactions.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
 from penstock.transactions.events import TransactionSaved
@@ -66,7 +67,7 @@ class Transactions:
 
     def ask(self, command: TxnCommand) -> Any:
         responses: list[Reply | BrokerError] = []
-        self.coordinators.of(command.transactional_id).submit(command, responses.append)
+        deliver(self.coordinators.of(command.transactional_id).submit(command), responses)
         assert len(responses) == 1, f"{len(responses)} answers to {command}"
         return responses[0]
 
@@ -230,11 +231,10 @@ def test_a_partition_that_was_not_added_is_not_verified() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS)
 
-        world.coordinators.verify("t", ORDERS, producer_id, epoch)
-        with pytest.raises(TransactionAbortable):
-            world.coordinators.verify("t", TopicPartition("orders", 1), producer_id, epoch)
-        with pytest.raises(ProducerFenced):
-            world.coordinators.verify("t", ORDERS, producer_id, epoch + 1)
+        verify = world.coordinators.verify
+        assert verify("t", ORDERS, producer_id, epoch) is None
+        assert isinstance(verify("t", TopicPartition("orders", 1), producer_id, epoch), TransactionAbortable)
+        assert isinstance(verify("t", ORDERS, producer_id, epoch + 1), ProducerFenced)
 
     asyncio.run(act())
 
@@ -277,7 +277,7 @@ def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is
         world.groups.change(state, replace(state, configs={**state.configs, "flush": "group"}))
         responses: list[Reply | BrokerError] = []
 
-        world.coordinators.of("t").submit(end(producer_id, epoch), responses.append)
+        deliver(world.coordinators.of("t").submit(end(producer_id, epoch)), responses)
         world.rig.loop.pass_ms(world.rig.config.request_timeout_ms + 100)
 
         assert [type(response) for response in responses] == [CoordinatorNotAvailable]
@@ -332,7 +332,7 @@ def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: py
 
 async def written_by_request(
     world: Transactions, marker: markers_api.WritableTxnMarker, *, budget_s: float = 60
-) -> markers_api.Response | Pending:
+) -> Eventual[markers_api.Response]:
     """What a request for one marker returns; with a budget of 0 the loop has a turn after each step."""
     writing = MarkerWriting(
         world.markers,
@@ -358,8 +358,8 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
         timers_before = len(world.rig.timers)
 
         response = await written_by_request(world, asked)
-        assert isinstance(response, Pending)
-        response.deliver_to(responses.append)
+        assert isinstance(response, Deferred)
+        deliver(response, responses)
         if disk_is_back:
             world.rig.flush()
         else:

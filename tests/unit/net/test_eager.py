@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.eager import begun
+from penstock.net.eager import begun
 
 
 def test_one_that_never_waits_gives_its_result_at_once() -> None:

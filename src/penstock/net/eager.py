@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 
-def begun(work: Coroutine[Any, Any, Any]) -> Any:
+def begun(work: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
     """Run a coroutine up to its first wait: its result if it has none, else a coroutine that goes on from there."""
     try:
         waited_for = work.send(None)
     except StopIteration as done:
-        return done.value
+        return cast("T", done.value)
     return _resumed(work, waited_for)
 
 
-async def _resumed(work: Coroutine[Any, Any, Any], waited_for: Any) -> Any:
-    return await _rest(work, waited_for)
+async def _resumed(work: Coroutine[Any, Any, T], waited_for: object) -> T:
+    return cast("T", await _rest(work, waited_for))
 
 
 @coroutine
-def _rest(work: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any, Any]:
+def _rest(work: Coroutine[Any, Any, Any], waited_for: object) -> Generator[Any, Any, Any]:
     """Pass on to the task what the coroutine waits for, and to the coroutine how the wait ended."""
     while True:
         go_on: Callable[[], Any]
