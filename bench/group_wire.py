@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from struct import Struct
 from types import ModuleType
 from typing import Any
 
@@ -17,13 +18,14 @@ from penstock.wire.api import (
     sync_group,
 )
 from penstock.wire.frame import (
-    LENGTH,
     decode_response_header,
     encode_request_header,
     response_is_flexible,
 )
 
 CLIENT_ID = "penstock-bench"
+LENGTH = Struct(">i")
+"""What stands before a frame."""
 SETTLE_SECONDS_MAX = 120.0
 NOT_YET = frozenset({14, 15, 16})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""

@@ -6,7 +6,8 @@ import asyncio
 import struct
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 from penstock.api.api_versions import ApiVersions
 from penstock.api.registry import BoundApi, Registry, RequestContext
@@ -138,29 +139,25 @@ class Dispatcher:
         assert isinstance(body, bytes)
         return [PREFIX.pack(4 + len(body), correlation_id) + body]
 
-    def _outcome(self, api: BoundApi, context: RequestContext, result: Eventual[Any]) -> Outcome:
-        if isinstance(result, Deferred):
-            return self._later(api, context, cast("Deferred[object]", result))
+    def _outcome(self, api: BoundApi, context: RequestContext, result: Any) -> Outcome:
+        if type(result) is Deferred:
+            return result.then(partial(self._deliver, api, context))  # pyright: ignore[reportUnknownMemberType]
         if result is None:
             self._throttle(api, context)
             return None
         return self._frame(api, context, result)
 
-    def _later(self, api: BoundApi, context: RequestContext, result: Deferred[object]) -> Deferred[Frame | None]:
-        """The frame of a response that has to be waited for."""
-        framed: Deferred[Frame | None] = Deferred(result.abandon)
-
-        def deliver(response: object) -> None:
-            try:
-                framed.complete_with(self._outcome(api, context, response))
-            except Exception as error:
-                failed(error)
-
-        def failed(error: Exception) -> None:
-            framed.fail(self._unserved(api, context, error))
-
-        result.deliver_to(deliver, failed)
-        return framed
+    def _deliver(self, api: BoundApi, context: RequestContext, response: object) -> Outcome:
+        """The frame of a response that had to be waited for."""
+        try:
+            if response is None:
+                self._throttle(api, context)
+                return None
+            return self._frame(api, context, response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            raise self._unserved(api, context, error) from error
 
     def _throttle(self, api: BoundApi, context: RequestContext) -> None:
         """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""

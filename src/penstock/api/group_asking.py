@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from penstock.coordinator.context import CoordinatorContext, coordinator_error
 from penstock.coordinator.step import Result
-from penstock.model.deferred import Deferred, Eventual, after
+from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 
 C = TypeVar("C", contravariant=True)
@@ -33,7 +33,9 @@ def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[
         result = coordinators.of(key).submit(command)
     except BrokerError as error:
         return respond(error)
-    return after(result, respond)
+    if isinstance(result, Deferred):
+        return result.mapped(respond)  # pyright: ignore[reportUnknownMemberType]
+    return respond(result)
 
 
 def when_committed(

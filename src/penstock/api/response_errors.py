@@ -18,9 +18,11 @@ def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None
     The elements of long lists are counted one by one as they are written, with `count_errors_in`.
     """
     if api_key == OFFSET_COMMIT:
-        codes = [code for _, _, results in response.topics for _, code in results if code]
-        for code, count in Counter(codes).items() if codes else ():
-            counters.failed(api_key, code, count)
+        for _, _, results in response.topics:
+            for _, code in results:
+                if code:
+                    count_commit_errors(counters, response)
+                    return
         return
     if api_key > FETCH:
         count_errors_in(counters, api_key, response)
@@ -31,6 +33,13 @@ def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None
                 counters.failed(api_key, partition.error_code)
     if api_key == FETCH and response.error_code:
         counters.failed(api_key, response.error_code)
+
+
+def count_commit_errors(counters: RequestCounters, response: Any) -> None:
+    """Count the codes of offset commits by kind: there may be a hundred thousand of one."""
+    codes = Counter([code for _, _, results in response.topics for _, code in results if code])
+    for code, count in codes.items():
+        counters.failed(OFFSET_COMMIT, code, count)
 
 
 def count_errors_in(counters: RequestCounters, api_key: int, message: Message) -> None:

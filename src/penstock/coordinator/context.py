@@ -394,12 +394,13 @@ class CoordinatorContext(ABC, Generic[S]):
         waiting = self._waiting
         for response in responses:
             ticket = response.ticket
-            if ticket in waiting:
-                result = waiting.pop(ticket)
-                if result is None:
-                    self._at_once[ticket] = response.reply
-                else:
-                    result.resolve(response.reply)
+            if ticket not in waiting:
+                continue
+            result = waiting.pop(ticket)
+            if result is not None:
+                result.resolve(response.reply)
+            else:
+                self._at_once[ticket] = response.reply
 
     # Waking
 

@@ -7,7 +7,7 @@ Who does what:
 
 - The *owner* made it, and completes it exactly once: `resolve` or `fail`. A second completion is a bug and asserted.
 - The *consumer* is whoever took it: `then`, `catch`, `timeout`, `all` and `deliver_to` each consume it, and it can be
-  consumed once. Every one but the last gives a new `Deferred` to its own consumer.
+  consumed once. Every one but the last gives a new `Deferred` to its own consumer; `mapped` gives the same one back.
 - The consumer that no longer wants the value calls `abandon`. It passes from a derived `Deferred` to its source, up to
   the owner, whose `on_abandon` then lets go of all that it keeps for the request. A completion that comes after that is
   ignored: the owner may have been past the point of no return.
@@ -52,17 +52,25 @@ WAITING, RESOLVED, FAILED, ABANDONED = Phase
 class Deferred(Generic[T]):
     """A value that is not there yet; see the module for the rules."""
 
-    __slots__ = ("_consumed", "_failed", "_outcome", "_phase", "_sink", "on_abandon")
+    __slots__ = ("_failed", "_kind", "_map", "_outcome", "_phase", "_sink", "_work", "on_abandon")
 
     def __init__(self, on_abandon: Callable[[], object] | None = None) -> None:
         self.on_abandon = on_abandon
         """Called once if the consumer abandons this before it is complete, and dropped on completion."""
         self._phase = WAITING
-        self._consumed = False
-        self._outcome: Any = None
-        """The value or the error, once complete and until it is consumed."""
         self._sink: Callable[[T], object] | None = None
-        self._failed: Callable[[Exception], object] | None = None
+        """Whom the value goes to; `delivered` when it has gone."""
+        self._map: Callable[[Any], Any] | None = None
+        """What `mapped` was given."""
+        # The rest is set where it is needed: every request that waits makes some of these.
+        self._failed: Callable[[Exception], object]
+        """Whom an error goes to, where there is a sink."""
+        self._outcome: Any
+        """The value or the error, once complete and until it is consumed."""
+        self._work: Callable[[Any], T | Deferred[T]]
+        """What makes the outcome of this from that of its source."""
+        self._kind: type[Exception]
+        """The failures of the source that `_work` is for."""
 
     # The owner
 
@@ -80,13 +88,19 @@ class Deferred(Generic[T]):
         if self._phase is not WAITING:
             assert self._phase is ABANDONED, f"resolved when {self._phase.value}"
             return
+        if self._map is not None:
+            try:
+                value = self._map(value)
+            except Exception as error:
+                self.fail(error)
+                return
         self._phase = RESOLVED
         self.on_abandon = None
         sink = self._sink
         if sink is None:
             self._outcome = value
         else:
-            self._sink = self._failed = None
+            self._sink = self._failed = delivered
             sink(value)
 
     def fail(self, error: Exception) -> None:
@@ -96,11 +110,11 @@ class Deferred(Generic[T]):
             return
         self._phase = FAILED
         self.on_abandon = None
-        failed = self._failed
-        if failed is None:
+        if self._sink is None:
             self._outcome = error
         else:
-            self._sink = self._failed = None
+            failed = self._failed
+            self._sink = self._failed = delivered
             failed(error)
 
     def complete_with(self, result: T | Deferred[T]) -> None:
@@ -123,28 +137,41 @@ class Deferred(Generic[T]):
 
     def deliver_to(self, sink: Callable[[T], object], failed: Callable[[Exception], object]) -> None:
         """Pass the value or the error to the end of the chain."""
-        assert not self._consumed, "consumed twice"
-        self._consumed = True
+        assert self._sink is None, "consumed twice"
         if self._phase is WAITING:
             self._sink, self._failed = sink, failed
             return
-        outcome, self._outcome = self._outcome, None
+        self._sink = delivered
         if self._phase is RESOLVED:
+            outcome, self._outcome = self._outcome, None
             sink(outcome)
         elif self._phase is FAILED:
+            outcome, self._outcome = self._outcome, None
             failed(outcome)
 
     def abandon(self) -> None:
         """Stop wanting the value; harmless when it is there, and the second time."""
         if self._phase is WAITING:
             self._phase = ABANDONED
-            self._sink = self._failed = None
+            self._sink = self._failed = delivered
             hook, self.on_abandon = self.on_abandon, None
             if hook is not None:
                 hook()
-        elif not self._consumed:
+        elif self._sink is None:
             self._phase = ABANDONED
+            self._sink = delivered
             self._outcome = None
+
+    def mapped(self, work: Callable[[T], U]) -> Deferred[U]:
+        """Go on with the value as `then` does, in this same object, where `work` never has to wait.
+
+        For whoever passes a `Deferred` on at once: every offset commit does, and a second object is a cost there.
+        """
+        assert self._map is None, "mapped twice"
+        assert self._sink is None, "mapped after it was consumed"
+        assert self._phase is WAITING, f"mapped when {self._phase.value}"
+        self._map = work
+        return self  # type: ignore[return-value]  # From here on it is one of what `work` makes.
 
     @overload
     def then(self, work: Callable[[T], Deferred[U]], *, shielded: bool = False) -> Deferred[U]: ...
@@ -159,35 +186,38 @@ class Deferred(Generic[T]):
         client asked for; abandoning it then ends only the wait for what `work` returned.
         """
         derived: Deferred[U] = Deferred(None if shielded else self.abandon)
-
-        def go_on(value: T) -> None:
-            try:
-                made = work(value)
-            except Exception as error:
-                derived.fail(error)
-            else:
-                derived.complete_with(made)
-
-        self.deliver_to(go_on, derived.fail)
+        derived._work = work
+        if self._phase is WAITING and self._sink is None:
+            # What `deliver_to` does: this is on the way of every request that waits.
+            self._sink, self._failed = derived._go_on, derived.fail
+        else:
+            self.deliver_to(derived._go_on, derived.fail)
         return derived
 
     def catch(self, kind: type[E], recover: Callable[[E], T | Deferred[T]]) -> Deferred[T]:
         """Go on with what `recover` makes of a failure of some kind. The value, and other failures, pass by."""
         derived: Deferred[T] = Deferred(self.abandon)
-
-        def go_on(failure: Exception) -> None:
-            if not isinstance(failure, kind):
-                derived.fail(failure)
-                return
-            try:
-                made = recover(failure)
-            except Exception as error:
-                derived.fail(error)
-            else:
-                derived.complete_with(made)
-
-        self.deliver_to(derived.resolve, go_on)
+        derived._kind, derived._work = kind, recover
+        self.deliver_to(derived.resolve, derived._recover)
         return derived
+
+    def _go_on(self, outcome: Any) -> None:
+        """Complete this with what `_work` makes of the outcome of its source."""
+        try:
+            made = self._work(outcome)
+        except Exception as error:
+            self.fail(error)
+            return
+        if type(made) is Deferred:
+            self.complete_with(cast("Deferred[T]", made))
+        else:
+            self.resolve(made)
+
+    def _recover(self, failure: Exception) -> None:
+        if isinstance(failure, self._kind):
+            self._go_on(failure)
+        else:
+            self.fail(failure)
 
     def timeout(self, timers: Timers, delay_ms: float, error: Callable[[], Exception]) -> Deferred[T]:
         """Fail with `error()` when this takes longer. It is abandoned then, so that its owner lets go of it."""
@@ -261,6 +291,11 @@ class Deferred(Generic[T]):
                 # A part that failed at once has abandoned those behind it.
                 part.deliver_to(partial(arrived, at), failed)
         return whole
+
+
+def delivered(outcome: object) -> None:
+    """Stands for the consumer of a `Deferred` that has had its outcome."""
+    raise AssertionError(f"delivered twice: {outcome!r}")
 
 
 Eventual = Union[T, Deferred[T]]  # noqa: UP007 (mypy takes no `|` of a type variable in an alias)

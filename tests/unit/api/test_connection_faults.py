@@ -350,7 +350,7 @@ def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() ->
     gc.collect()
 
     functions = {name for _, name, _ in failed}
-    assert {"_on_readable", "_on_writable", "_finish", "_fill", "deliver", "_unmute", "overdue", "_frame"} <= functions
+    assert {"_on_readable", "_on_writable", "_finish", "_fill", "_deliver", "_unmute", "overdue", "_frame"} <= functions
     assert {"_admit", "take_turn", "_room_for_large", "_keep_memory"} <= functions
 
 

@@ -133,6 +133,32 @@ def test_a_value_that_is_there_is_gone_on_with_at_once_and_without_a_deferred() 
     assert Taken().by(later).values == ["2"]
 
 
+def test_a_value_is_mapped_in_the_same_object_once() -> None:
+    deferred = Deferred[int]()
+    mapped = deferred.mapped(str)
+    taken = Taken().by(mapped)
+
+    with pytest.raises(AssertionError, match="mapped twice"):
+        mapped.mapped(str)
+    deferred.resolve(1)
+
+    assert mapped is deferred  # type: ignore[comparison-overlap]
+    assert taken.values == ["1"]
+
+
+def test_what_a_mapping_raises_is_the_failure_and_what_is_abandoned_is_not_mapped() -> None:
+    failing, left = Deferred[int](), Deferred[int]()
+    ran: list[int] = []
+    taken = Taken().by(failing.mapped(lambda value: value // 0))
+    left.mapped(ran.append).abandon()
+
+    failing.resolve(1)
+    left.resolve(1)
+
+    assert [type(error) for error in taken.errors] == [ZeroDivisionError]
+    assert ran == []
+
+
 # Order
 
 
