@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from penstock.testing.processes import Child, free_port, free_ports, port_responds
+from protocol.raw import Wire
 from protocol.topics import fresh_name
 from protocol.under_test import Broker
 
@@ -272,17 +273,17 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert cli.out("consume", "first") == "hello\n"
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/readyz", timeout=COMMAND_SECONDS_MAX) as response:
             assert json.load(response) == {"status": "ready"}
-        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-        client.list_topics(timeout=COMMAND_SECONDS_MAX)
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{metrics_port}/metrics", timeout=COMMAND_SECONDS_MAX
-        ) as response:
-            metrics = response.read().decode()
+        with Wire(f"127.0.0.1:{port}") as client:
+            client.ask(ApiVersionsRequest(version=3, client_software_name="probe", client_software_version="1.0"))
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{metrics_port}/metrics", timeout=COMMAND_SECONDS_MAX
+            ) as response:
+                metrics = response.read().decode()
         assert up.stop() == 0
 
     assert 'kafka_topic_partition_current_offset{partition="0",topic="first"} 1.0' in metrics
     assert 'penstock_requests_total{api="Produce"' in metrics
-    assert 'penstock_connections_by_client{software="confluent-kafka-python",version="' in metrics
+    assert 'penstock_connections_by_client{software="probe",version="1.0"} 1.0' in metrics
 
 
 def test_a_broker_that_is_not_there_is_not_waited_for_and_said_once() -> None:
