@@ -460,7 +460,8 @@ class Fetches:
             raise NotLeaderOrFollower()
         offset = partition.fetch_offset
         if (
-            offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
+            isinstance(role, Leader)
+            and offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
             and partition.high_watermark == offsets.high_watermark
             and partition.log_start == offsets.log_start
             and (partition.leader_epoch < 0 or partition.leader_epoch == role.leader_epoch)

@@ -325,7 +325,8 @@ class Replica:
             base = self.log.append(batch, header, role.leader_epoch)
         end = base + last + 1
         self._bytes_unseen += len(batch)
-        if role.appended(base, end):
+        # The append itself can take the log directory offline, and with it this role.
+        if self.role is role and role.appended(base, end):
             self._committed_more()
         if end >= self._flush_at:
             self._flushes.want(self)
@@ -357,7 +358,7 @@ class Replica:
         if completed is not None and completed.aborted:
             aborted.add(AbortedTxn.of(completed), self.log)
         self._bytes_unseen += len(batch)
-        if role.appended(base, base + 1):
+        if self.role is role and role.appended(base, base + 1):
             self._committed_more()
         if base + 1 >= self._flush_at:
             self._flushes.want(self)

@@ -50,6 +50,7 @@ class Replicas:
     __slots__ = (
         "_broker_id",
         "_clock",
+        "_closed",
         "_config",
         "_deleted_names",
         "_flushes",
@@ -103,6 +104,7 @@ class Replicas:
         """Topics with the same overrides share one object: ten thousand partitions need a handful."""
         self._replayed: dict[TopicPartition, Replayed] = {}
         """Producers read ahead at start, until their replicas are made."""
+        self._closed = False
 
     # Finding
 
@@ -159,6 +161,9 @@ class Replicas:
 
     def _open(self, topic: str, partition: int) -> Replica:
         """Open a replica at the first request for its partition."""
+        if self._closed:
+            # A log that is opened once its directory is left clean would be another broker's to write.
+            raise NotLeaderOrFollower()
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition()
@@ -496,7 +501,8 @@ class Replicas:
                 replica.leave(directory.unreachable())
 
     def close(self) -> None:
-        """Stop serving, and leave each log what its next opening wants to know."""
+        """Stop serving, and leave each log what its next opening wants to know. No log is opened any more."""
+        self._closed = True
         for replica in list(self.live()):
             if not replica.is_offline:
                 replica.note_committed()

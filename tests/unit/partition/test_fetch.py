@@ -1,6 +1,7 @@
 """Fetches: sessions that look only where there is news, and long polls that end when they should."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -684,3 +685,19 @@ def pass_a_millisecond(rig: Rig) -> Callable[[], None]:
         rig.clock.ms += 1
 
     return answered
+
+
+def test_a_session_hears_that_a_partition_it_has_read_to_the_end_is_offline() -> None:
+    async def scenario() -> None:
+        rig = Rig(topic())
+        replica = rig.replica()
+        rig.append(replica, batch(b"a"))
+        session = opened(rig, wanted(0, offset=1))
+        replica.log.directory.lost(OSError(errno.EIO, "io"), "a test")
+
+        job = begin(rig, session=session, epoch=1)
+
+        assert job.read()
+        assert told(job.response(rig.clock.ms)[1]) == {0: "KAFKA_STORAGE_ERROR"}
+
+    asyncio.run(scenario())

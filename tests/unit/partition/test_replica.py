@@ -12,6 +12,7 @@ from tests.unit.eventual import settled
 from tests.unit.partition.rig import NOW_MS, Rig, batch, topic, values
 
 from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
@@ -497,3 +498,25 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def test_a_marker_whose_append_takes_the_directory_offline_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "io")
+
+    async def scenario() -> None:
+        rig = Rig(topic())
+        replica = rig.replica()
+        rig.append(replica, transactional(b"a"), verify_txn=lambda *_: False)
+        before = replica.offsets.high_watermark
+        monkeypatch.setattr("penstock.storage.txn_index.append", fail)
+
+        appended = replica.append(memoryview(marker(commit=False)), rig.clock.ms, internal=True)
+
+        assert not isinstance(appended, Deferred)
+        assert replica.is_offline
+        assert replica.offsets.high_watermark == before
+        with pytest.raises(KafkaStorageError):
+            replica.committed(before + 1)
+
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Hosts follow the metadata: topics come, grow, change, go, and come again under the same name."""
+"""Replicas follow the metadata: topics come, grow, change, go, and come again under the same name."""
 
 import copy
 import errno
@@ -39,6 +39,17 @@ def test_what_does_not_exist_is_unknown() -> None:
         rig.replicas.find(bytes(16), 0)
     with pytest.raises(UnknownTopicOrPartition):
         rig.replicas.find((1).to_bytes(16, "big"), 7)
+
+
+def test_no_log_is_opened_after_the_replicas_are_closed() -> None:
+    rig = Rig(topic(partitions=2))
+    rig.append(rig.replica("orders", 0), batch(b"a"))
+
+    rig.replicas.close()
+
+    for partition in (0, 1):
+        with pytest.raises(NotLeaderOrFollower):
+            rig.replicas.get("orders", partition)
 
 
 def test_a_partition_of_other_brokers_is_not_ours() -> None:
