@@ -90,7 +90,9 @@ class AdminLog:
             return self._log_changes(context, request, result, changes)
         # What was asked is done also for a client that disconnects meanwhile.
         later = cast("Deferred[object]", result)
-        return later.then(lambda response: self._log_changes(context, request, response, changes), shielded=True)
+        return later.then(
+            lambda response: self._log_changes(context, request, response, changes), shielded=context.connection.report
+        )
 
     @in_turns
     async def _log_changes(self, context: RequestContext, request: Any, response: T, changes: Changes) -> T:

@@ -141,7 +141,9 @@ class Dispatcher:
 
     def _outcome(self, api: BoundApi, context: RequestContext, result: Any) -> Outcome:
         if type(result) is Deferred:
-            return result.then(partial(self._deliver, api, context))  # pyright: ignore[reportUnknownMemberType]
+            return result.then(  # pyright: ignore[reportUnknownMemberType]
+                partial(self._deliver, api, context), failed=partial(self._unserved, api, context)
+            )
         if result is None:
             self._throttle(api, context)
             return None

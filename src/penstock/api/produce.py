@@ -206,7 +206,7 @@ class Produce:
         added = self._verification.add(transactional_id, *producer, partitions)
         if isinstance(added, Deferred):
             owned(request)
-            return context.connection.hold(added).then(write, shielded=True)
+            return context.connection.hold(added).then(write, shielded=context.connection.report)
         return write(added)
 
     def _to_add(

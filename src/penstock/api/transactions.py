@@ -353,7 +353,7 @@ class Transactions:
             return verify(None)
         added = self._verification.add(request.transactional_id, request.producer_id, request.producer_epoch, (place,))
         if isinstance(added, Deferred):
-            return context.connection.hold(added).then(verify, shielded=True)
+            return context.connection.hold(added).then(verify, shielded=context.connection.report)
         return verify(added)
 
 

@@ -104,9 +104,11 @@ class Deferred(Generic[T]):
             sink(value)
 
     def fail(self, error: Exception) -> None:
-        """Say why there will be no value; ignored if it has been abandoned."""
+        """Say why there will be no value; ignored if it has been abandoned, unless it is of shielded work."""
         if self._phase is not WAITING:
             assert self._phase is ABANDONED, f"failed when {self._phase.value}"
+            if self._failed is not delivered:
+                self._failed(error)
             return
         self._phase = FAILED
         self.on_abandon = None
@@ -159,7 +161,7 @@ class Deferred(Generic[T]):
                 hook()
         elif self._sink is None:
             self._phase = ABANDONED
-            self._sink = delivered
+            self._sink = self._failed = delivered
             self._outcome = None
 
     def mapped(self, work: Callable[[T], U]) -> Deferred[U]:
@@ -174,25 +176,54 @@ class Deferred(Generic[T]):
         return self  # type: ignore[return-value]  # From here on it is one of what `work` makes.
 
     @overload
-    def then(self, work: Callable[[T], Deferred[U]], *, shielded: bool = False) -> Deferred[U]: ...
+    def then(
+        self,
+        work: Callable[[T], Deferred[U]],
+        *,
+        failed: Callable[[Exception], Exception] | None = None,
+        shielded: Callable[[Exception], object] | None = None,
+    ) -> Deferred[U]: ...
 
     @overload
-    def then(self, work: Callable[[T], U | Deferred[U]], *, shielded: bool = False) -> Deferred[U]: ...
+    def then(
+        self,
+        work: Callable[[T], U | Deferred[U]],
+        *,
+        failed: Callable[[Exception], Exception] | None = None,
+        shielded: Callable[[Exception], object] | None = None,
+    ) -> Deferred[U]: ...
 
-    def then(self, work: Callable[[T], U | Deferred[U]], *, shielded: bool = False) -> Deferred[U]:
-        """Go on with the value: what `work` makes of it, now or later. A failure passes by.
+    def then(
+        self,
+        work: Callable[[T], U | Deferred[U]],
+        *,
+        failed: Callable[[Exception], Exception] | None = None,
+        shielded: Callable[[Exception], object] | None = None,
+    ) -> Deferred[U]:
+        """Go on with the value: what `work` makes of it, now or later. A failure passes by, as `failed` makes it.
 
         With `shielded` the work is done even if the result is abandoned meanwhile, because it has effects that the
-        client asked for; abandoning it then ends only the wait for what `work` returned.
+        client asked for; abandoning it then ends only the wait for what `work` returned. Its failure has no consumer
+        then, and goes to `shielded`.
         """
-        derived: Deferred[U] = Deferred(None if shielded else self.abandon)
+        derived: Deferred[U] = Deferred(self.abandon)
         derived._work = work
+        if shielded is not None:
+            reporter = shielded
+            derived.on_abandon = lambda: derived._report_to(reporter)
+        fail = derived.fail if failed is None else partial(derived._fail_as, failed)
         if self._phase is WAITING and self._sink is None:
             # What `deliver_to` does: this is on the way of every request that waits.
-            self._sink, self._failed = derived._go_on, derived.fail
+            self._sink, self._failed = derived._go_on, fail
         else:
-            self.deliver_to(derived._go_on, derived.fail)
+            self.deliver_to(derived._go_on, fail)
         return derived
+
+    def _fail_as(self, failed: Callable[[Exception], Exception], error: Exception) -> None:
+        self.fail(failed(error))
+
+    def _report_to(self, reporter: Callable[[Exception], object]) -> None:
+        self._failed = reporter
 
     def catch(self, kind: type[E], recover: Callable[[E], T | Deferred[T]]) -> Deferred[T]:
         """Go on with what `recover` makes of a failure of some kind. The value, and other failures, pass by."""
@@ -270,8 +301,13 @@ class Deferred(Generic[T]):
         whole: Deferred[list[U]] = Deferred()
 
         def abandon_rest() -> None:
-            while left:
-                left.popitem()[1].abandon()
+            try:
+                while left:
+                    left.popitem()[1].abandon()
+            finally:
+                # A part whose owner fails to let go keeps no other part waiting.
+                if left:
+                    abandon_rest()
 
         def arrived(at: int, value: U) -> None:
             values[at] = value

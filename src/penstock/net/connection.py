@@ -463,10 +463,13 @@ class Connection:
             except Exception as error:
                 self.fail(error)
 
-        until.deliver_to(
-            lambda value: self._loop.call_soon(go_on, held.resolve, value),
-            lambda error: self._loop.call_soon(go_on, held.fail, error),
-        )
+        def go_on_later(complete: Callable[[Any], None], outcome: T | Exception) -> None:
+            try:
+                self._loop.call_soon(go_on, complete, outcome)
+            except Exception as error:
+                self.fail(error)
+
+        until.deliver_to(partial(go_on_later, held.resolve), partial(go_on_later, held.fail))
         return held
 
     def run(self, work: Coroutine[Any, Any, T | Deferred[T]]) -> T | Deferred[T]:
@@ -495,8 +498,8 @@ class Connection:
             try:
                 value = await work
             except Exception as error:
-                if result.abandoned and not isinstance(error, CloseConnection):
-                    self._report(error)
+                if result.abandoned:
+                    self.report(error)
                 result.fail(error)
             else:
                 result.complete_with(value)
@@ -710,6 +713,11 @@ class Connection:
         self._working = False
         self._report(error)
         self.close("a bug of the broker, which its log describes")
+
+    def report(self, error: Exception) -> None:
+        """Report what failed in the work of a request whose peer has left; a reason to close is no news then."""
+        if not isinstance(error, CloseConnection):
+            self._report(error)
 
     def _report(self, error: Exception) -> None:
         # What cannot be reported must not take the connection's neighbours along either.

@@ -130,8 +130,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
 
     def _marker_failed(self, round_: Round, tp: TopicPartition, error: Exception) -> None:
         """A marker that is written may be undone."""
-        if not isinstance(error, BrokerError):
-            raise error
+        assert isinstance(error, BrokerError), f"a marker of {tp} failed with {error!r}"
         self._judge(round_, tp, error)
         self._marker_committed(round_, None)
 

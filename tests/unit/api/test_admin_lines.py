@@ -135,6 +135,10 @@ class LeaveContext:
     class connection:
         peer = "127.0.0.1:1"
 
+        @staticmethod
+        def report(error: Exception) -> None:
+            raise AssertionError(f"someone waits for {error}")
+
 
 @pytest.mark.parametrize("fault", ["of the handler", "of the line"])
 def test_a_bug_behind_a_logged_request_reaches_the_connection_that_waits(fault: str) -> None:

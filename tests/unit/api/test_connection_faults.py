@@ -43,7 +43,7 @@ SEND_BUFFER_BYTES = 128 * 1024
 FILE_BYTES = 2_000_000
 """More than the kernel takes at once, so that the rest waits for the socket to be writable."""
 
-HANDLES_FAILURES = {"close", "fail", "_report", "_on_closed", "drop"}
+HANDLES_FAILURES = {"close", "fail", "report", "_report", "_on_closed"}
 """What runs when something has failed already; `test_closing_goes_on_where_a_step_of_it_fails` is about these."""
 
 
@@ -98,6 +98,8 @@ class Handlers:
                 return context.connection.run(self._slowly(response))
             case "coroutine and pending":
                 return context.connection.run(self._slowly(self._pending(response)))
+            case "fails later":
+                return context.connection.run(self._fail_slowly())
             case "throttled":
                 context.throttle(1)
                 return response
@@ -125,6 +127,10 @@ class Handlers:
             pending.resolve(response)
 
     def _fail(self) -> None:
+        raise Injected
+
+    async def _fail_slowly(self) -> Any:
+        await asyncio.sleep(0)
         raise Injected
 
     async def _slowly(self, response: Any) -> Any:
@@ -161,6 +167,7 @@ class World:
 
     def __init__(self, file: Any) -> None:
         self.bugs: list[BaseException] = []
+        self.bug_names: list[str] = []
         self.handlers = Handlers(file)
         self.quotas = ClientQuotas(11, 1000)
         self.threads = ThreadPoolExecutor(1)
@@ -191,6 +198,7 @@ class World:
 
     def on_bug(self, name: str, error: BaseException) -> None:
         self.bugs.append(error)
+        self.bug_names.append(name)
 
     async def until(self, fact: Callable[[], object]) -> None:
         end_s = asyncio.get_running_loop().time() + PATIENCE_S
@@ -352,6 +360,19 @@ def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() ->
     functions = {name for _, name, _ in failed}
     assert {"_on_readable", "_on_writable", "_finish", "_fill", "_deliver", "_unmute", "overdue", "_frame"} <= functions
     assert {"_admit", "take_turn", "_room_for_large", "_keep_memory"} <= functions
+
+
+def test_a_bug_after_a_wait_is_reported_under_the_name_of_its_api() -> None:
+    async def scenario() -> None:
+        async with world() as it:
+            with await it.connect() as sock:
+                await asyncio.get_running_loop().sock_sendall(sock, request("fails later"))
+                await it.until(lambda: not it.listener.connections)
+
+            assert [type(bug) for bug in it.bugs] == [Injected]
+            assert it.bug_names == ["ApiVersions"]
+
+    asyncio.run(scenario())
 
 
 def test_closing_goes_on_where_a_step_of_it_fails() -> None:

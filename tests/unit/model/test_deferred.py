@@ -270,7 +270,8 @@ def test_shielded_work_is_done_for_a_client_that_is_gone_and_what_it_would_wait_
         written.append(value)
         return second
 
-    end = first.then(write, shielded=True)
+    failures: list[Exception] = []
+    end = first.then(write, shielded=failures.append)
     end.abandon()
     assert first.waiting
 
@@ -278,6 +279,45 @@ def test_shielded_work_is_done_for_a_client_that_is_gone_and_what_it_would_wait_
 
     assert written == [1]
     assert second.abandoned
+    assert failures == []
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+def test_a_failure_of_shielded_work_goes_to_its_consumer_or_where_that_is_gone_is_reported(is_abandoned: bool) -> None:
+    failures: list[Exception] = []
+    source = Deferred[int]()
+    end = source.then(lambda value: value // 0, shielded=failures.append)
+    taken = None if is_abandoned else Taken().by(end)
+    if is_abandoned:
+        end.abandon()
+
+    source.resolve(1)
+
+    assert [type(error) for error in failures] == ([ZeroDivisionError] if is_abandoned else [])
+    assert taken is None or [type(error) for error in taken.errors] == [ZeroDivisionError]
+
+
+def test_a_failure_passes_by_as_it_is_made() -> None:
+    source = Deferred[int]()
+    taken = Taken().by(source.then(lambda value: value, failed=lambda error: KeyError(str(error))))
+
+    source.fail(ValueError("x"))
+
+    assert [repr(error) for error in taken.errors] == ["KeyError('x')"]
+
+
+def test_an_owner_that_fails_to_let_go_keeps_no_other_part_waiting() -> None:
+    def refuse() -> None:
+        raise RuntimeError("an owner's bug")
+
+    parts = [Deferred[int](), Deferred[int](refuse), Deferred[int]()]
+    whole = Deferred.all(parts)
+    assert isinstance(whole, Deferred)
+
+    with pytest.raises(RuntimeError):
+        whole.abandon()
+
+    assert [part.abandoned for part in parts] == [True, True, True]
 
 
 # Timing out

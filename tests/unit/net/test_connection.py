@@ -295,7 +295,11 @@ def test_what_holds_a_connection_is_gone_on_with_before_the_requests_behind_it_a
 
     def serve(connection: Connection, frame: memoryview) -> Outcome:
         order.append(bytes(frame).decode())
-        return connection.hold(verified).then(write, shielded=True) if frame == b"write" else response(bytes(frame))
+        return (
+            connection.hold(verified).then(write, shielded=connection.report)
+            if frame == b"write"
+            else response(bytes(frame))
+        )
 
     async def scenario() -> None:
         async with peer(serve) as it:
@@ -332,7 +336,7 @@ def test_a_peer_that_leaves_does_not_undo_what_it_asked_for_and_nothing_waits_fo
             order.append("asked")
             if waits == "run":
                 return connection.run(verify_and_write())
-            return connection.hold(verified).then(write, shielded=True)
+            return connection.hold(verified).then(write, shielded=connection.report)
 
         async with peer(serve) as it:
             await it.send(b"write")
@@ -344,6 +348,43 @@ def test_a_peer_that_leaves_does_not_undo_what_it_asked_for_and_nothing_waits_fo
             await it.until(lambda: order == ["asked", "written"])
             await it.until(lambda: written.abandoned)
             assert it.bugs == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("waits", ["hold", "run"])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_bug_in_what_is_done_for_a_peer_that_left_is_reported_once(waits: str, *, is_gone: bool) -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+        verified = Deferred[None]()
+        served: list[bytes] = []
+
+        def broken(_: object) -> Outcome:
+            raise ZeroDivisionError
+
+        async def wait() -> None:
+            await gate.wait()
+
+        def serve(connection: Connection, frame: memoryview) -> Outcome:
+            served.append(bytes(frame))
+            if waits == "run":
+                waited = connection.run(wait())
+                assert isinstance(waited, Deferred)
+                return waited.then(broken, shielded=connection.report).then(lambda frame: frame)
+            return connection.hold(verified).then(broken, shielded=connection.report).then(lambda frame: frame)
+
+        async with peer(serve) as it:
+            await it.send(b"work")
+            await it.until(lambda: served)
+            if is_gone:
+                it.connection.close("the peer is gone")
+            gate.set()
+            verified.resolve(None)
+            await it.until(lambda: it.bugs)
+            assert [type(bug) for bug in it.bugs] == [ZeroDivisionError]
+            assert it.connection.closed
+            it.bugs.clear()
 
     asyncio.run(scenario())
 
