@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import NOTHING, Event, JobDone, Response, Step, Ticket, failed
+from penstock.coordinator.step import NOTHING, CancelTimer, Event, JobDone, Response, SetTimer, Step, Ticket, failed
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import (
     NO_MEMBER_ID,
@@ -163,12 +163,16 @@ class GroupShard:
                 unchanged.pop(event.group, None)
             else:
                 unchanged[event.group] = None  # type: ignore[attr-defined]
-        kept = tuple(timer for timer in step.timers if getattr(timer.key, "group", None) not in unchanged)
-        draft.add(Step(timers=kept, jobs=step.jobs))
+        # Divided once: a step of a retention check is about thousands of groups.
+        kept: list[SetTimer | CancelTimer] = []
+        dropped: dict[str | None, list[SetTimer | CancelTimer]] = {name: [] for name in unchanged}
+        for timer in step.timers:
+            dropped.get(getattr(timer.key, "group", None), kept).append(timer)
+        draft.add(Step(timers=tuple(kept), jobs=step.jobs))
         for name in unchanged:
             group = self._groups.get(name)
             if group is not None:
-                draft.add(group.refused(step, now_ms))
+                draft.add(group.refused(Step(responses=step.responses, timers=tuple(dropped[name])), now_ms))
         return draft.step()
 
     def unloaded(self) -> Step:

@@ -243,3 +243,17 @@ def test_a_static_member_that_comes_back_before_it_asked_for_its_work_still_has_
         back.heartbeat()
 
     assert isinstance(back.heartbeat(), UnknownMemberId)
+
+
+def test_a_replacement_that_the_log_refuses_again_and_again_keeps_no_silent_member() -> None:
+    rig = Rig()
+    silent, replaced = Client(rig, "a"), Client(rig, "b", instance="i2")
+    settled(rig, silent, replaced)
+
+    rig.refusing = CoordinatorNotAvailable()
+    for _ in range(3):
+        rig.pass_ms(SESSION_MS // 2)
+        Client(rig, "b2", instance="i2").join()
+
+    assert isinstance(silent.heartbeat(), UnknownMemberId | RebalanceInProgress)
+    assert rig.shard.describe("g").state != "Stable"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordinator.step import NOTHING, Event, JobDone, Step, Ticket, failed
+from penstock.coordinator.step import NOTHING, CancelTimer, Event, JobDone, Step, Ticket, failed
 from penstock.groups.classic.members import NO_TIMER, Member, Protocols, offered
 from penstock.groups.classic.rebalance import (
     COMPLETING,
@@ -284,7 +284,13 @@ class ClassicGroup:
         """The group is as it was before the step; members whose assignment was refused are called to join again."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
         table.forget_tickets(response.ticket for response in step.responses)
-        table.set_timers(draft)
+        for timer in step.timers:
+            if isinstance(timer, CancelTimer) and isinstance(timer.key, SessionEnd):
+                # It was to leave, and stays.
+                member = table.members.get(timer.key.member_id)
+                if member is not None:
+                    table.extend(member, member.session_timeout_ms, draft)
+        table.set_session_timers(draft)
         if table.state is COMPLETING:
             table.prepare(draft)
         return self._decided(table, draft)

@@ -360,18 +360,12 @@ class Rebalance:
         session.timer_ms = session.deadline_ms
         return SetTimer(SessionEnd(self.name, member.member_id), session.deadline_ms)
 
-    def set_timers(self, draft: Draft) -> None:
-        """Set every timer that the group needs, whichever of them have been set before."""
-        for member_id, until_ms in self.pending.items():
-            draft.wake_at(SessionEnd(self.name, member_id), until_ms)
+    def set_session_timers(self, draft: Draft) -> None:
+        """Set the timer of every session to its end, whichever of them a refused step was to set."""
         for member in self.members:
-            member.session.timer_ms = NO_TIMER
-            self.extend(member, member.session_timeout_ms, draft)
-        end_ms = draft.now_ms + self.members.rebalance_timeout_ms
-        if self.state is PREPARING:
-            draft.wake_at(JoinDeadline(self.name), end_ms)
-        elif self.unsynced:
-            draft.wake_at(SyncDeadline(self.name), end_ms)
+            session = member.session
+            session.timer_ms = max(session.deadline_ms, draft.now_ms)
+            draft.wake_at(SessionEnd(self.name, member.member_id), session.timer_ms)
 
     def timers(self) -> Iterator[SessionEnd | JoinDeadline | SyncDeadline]:
         """The timers that the group may have set."""
