@@ -200,3 +200,16 @@ def read_settings(settings: Mapping[str, str]) -> dict[str, Any]:
         declared = BROKER_KEYS[ALIASES.get(name, name)]
         values[declared.attribute] = declared.read(text)
     return values
+
+
+def readable(settings: Mapping[str, str]) -> dict[str, str]:
+    """What this version understands: a setting stored by a later one must not keep the broker from starting."""
+    known: dict[str, str] = {}
+    for name, text in settings.items():
+        try:
+            if name in BROKER_KEYS:
+                BROKER_KEYS[name].read(text)
+                known[name] = text
+        except InvalidConfig:
+            continue
+    return known

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
+from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig, readable
 from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
@@ -148,7 +148,7 @@ def plan_broker(
     image: MetadataImage, change: ConfigChange, config: BrokerConfig
 ) -> tuple[Operation | None, Mapping[str, str]]:
     broker = broker_of(change.name, config)
-    before = image.broker_settings(broker)
+    before = readable(image.broker_settings(broker))
     after = changed(before, change, BROKER_KEYS)
     try:
         check_broker_settings(after, per_broker=bool(change.name))
@@ -228,8 +228,8 @@ def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> N
 def overlay(image: MetadataImage, config: BrokerConfig, broker: str, after: Mapping[str, str]) -> BrokerConfig:
     """The config this broker would have: refuses values that do not go together."""
     own = str(config.broker_id)
-    cluster = after if broker == ALL_BROKERS else image.broker_settings(ALL_BROKERS)
-    single = after if broker == own else image.broker_settings(own)
+    cluster = after if broker == ALL_BROKERS else readable(image.broker_settings(ALL_BROKERS))
+    single = after if broker == own else readable(image.broker_settings(own))
     return config.with_dynamic(cluster=cluster, broker=single)
 
 

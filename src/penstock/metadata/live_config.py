@@ -1,12 +1,11 @@
 """A broker's settings while it runs: those of its start, under those the cluster has been given since."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from penstock.config.broker import BROKER_KEYS, BrokerConfig
+from penstock.config.broker import BrokerConfig, readable
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.records import ALL_BROKERS
-from penstock.model.generated_errors import InvalidConfig
 
 Listener = Callable[[BrokerConfig, BrokerConfig], None]
 
@@ -42,16 +41,3 @@ class LiveConfig:
         own = str(self._started_with.broker_id)
         cluster, broker = readable(image.broker_settings(ALL_BROKERS)), readable(image.broker_settings(own))
         self.current = self._started_with.with_dynamic(cluster=cluster, broker=broker)
-
-
-def readable(settings: Mapping[str, str]) -> dict[str, str]:
-    """What this version understands: a setting stored by a later one must not keep the broker from starting."""
-    known: dict[str, str] = {}
-    for name, text in settings.items():
-        try:
-            if name in BROKER_KEYS:
-                BROKER_KEYS[name].read(text)
-                known[name] = text
-        except InvalidConfig:
-            continue
-    return known

@@ -9,7 +9,15 @@ from penstock.controller.configs import ConfigChange, ResourceType, SettingStep,
 from penstock.controller.quotas import QuotaChange, plan_quota_changes
 from penstock.metadata.image import Change, MetadataImage
 from penstock.metadata.operations import Create, Delete, Set
-from penstock.metadata.records import pack, pack_topic, quota_entity, quota_path, unpack_topic
+from penstock.metadata.records import (
+    ALL_BROKERS,
+    broker_config_path,
+    pack,
+    pack_topic,
+    quota_entity,
+    quota_path,
+    unpack_topic,
+)
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from penstock.model.ids import TopicId
@@ -218,3 +226,14 @@ def test_an_entity_survives_its_path(entity: tuple[tuple[str, str | None], ...])
     path = quota_path(entity)
     assert path.count("/") == 2
     assert quota_entity(path) == entity
+
+
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_stored_setting_that_this_version_does_not_know_refuses_no_change(broker: str) -> None:
+    seen = image()
+    stored = pack({"log.cleaner.threads": "2"})
+    seen.apply([Change(path=broker_config_path(ALL_BROKERS), data=stored, version=1)])
+
+    changed = outcome(seen, steps(("log.cleaner.backoff.ms", Step.SET, "5"), name=broker, kind=ResourceType.BROKER))
+
+    assert changed == {"log.cleaner.backoff.ms": "5"}
