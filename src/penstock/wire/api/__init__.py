@@ -31,10 +31,13 @@ def lazy(name: str) -> ModuleType:
     spec = None if name.startswith("_") else find_spec(f"{__name__}.{name}")
     if spec is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = module_from_spec(spec)
-    module.__class__ = LazyModule
-    globals()[name] = sys.modules[spec.name] = module
-    return module
+    with LOADING:
+        made: ModuleType | None = globals().get(name)
+        if made is None:
+            made = module_from_spec(spec)
+            made.__class__ = LazyModule
+            globals()[name] = sys.modules[spec.name] = made
+    return made
 
 
 if not TYPE_CHECKING:
