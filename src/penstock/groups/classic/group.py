@@ -147,7 +147,11 @@ class ClassicGroup:
                 raise RebalanceInProgress
         except BrokerError as error:
             return failed(ticket, error)
-        table, draft = table.copy(), Draft(now_ms)
+        assigns = table.state is COMPLETING and member.member_id == table.members.leader
+        if assigns:
+            # It is recorded, so the log may refuse it. Anything else takes effect at once.
+            table = table.copy()
+        draft = Draft(now_ms)
         table.synced(member, draft)
         if table.state is STABLE:
             draft.respond(ticket, table.assignment_reply(member.assignment))
@@ -156,7 +160,7 @@ class ClassicGroup:
         if member.sync_ticket is not None:
             draft.respond(member.sync_ticket, RebalanceInProgress())
         table.members.put(member.moved(member.assignment, sync_ticket=ticket))
-        if member.member_id == table.members.leader:
+        if assigns:
             table.assign(dict(command.assignments), draft)
         return self._decided(table, draft)
 
