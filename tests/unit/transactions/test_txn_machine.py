@@ -259,14 +259,21 @@ class Transactions(RuleBasedStateMachine):
             assert isinstance(reply, PartitionsVerified) is isinstance(command, VerifyPartitions)
 
     def check_outcome(self, command: EndTransaction) -> None:
-        """What a producer is told of its transaction is what the log says, and nothing else."""
-        decided = {
-            event.transaction.state is TxnState.PREPARE_COMMIT
+        """What a producer is told of its transaction is what the log says, and nothing else.
+
+        Transactions of the first version stay in one epoch. Where some followed in the epoch that this one ended with,
+        the last of them decides what a late request is told, as in Kafka.
+        """
+        prepared = [
+            event.transaction
             for event in self.rig.log[: self.rig.committed]
             if isinstance(event, TransactionSaved)
             and event.transaction.state.prepared
             and (event.transaction.producer_id, event.transaction.epoch) == (command.producer_id, command.epoch + 1)
-        }
+        ]
+        if any(found.version == TV1 for found in prepared):
+            prepared = prepared[-1:]
+        decided = {found.state is TxnState.PREPARE_COMMIT for found in prepared}
         assert decided == {command.commit}, f"{command} was told it was done, and decided was {decided}"
 
     # What is always so
