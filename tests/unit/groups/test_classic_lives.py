@@ -1,5 +1,6 @@
 """Members of classic groups come to an end: they leave, fall silent, or their broker does."""
 
+import pytest
 from tests.unit.groups.rig import (
     DELAY_MS,
     NO_PARTITIONS,
@@ -12,8 +13,9 @@ from tests.unit.groups.rig import (
     share,
 )
 
-from penstock.coordinator.step import Step, Ticket
-from penstock.groups.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS
+from penstock.coordinator.step import SetTimer, Step, Ticket
+from penstock.groups.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup
+from penstock.groups.classic.rebalance import SessionEnd
 from penstock.groups.commands import (
     ConsumerHeartbeat,
     DeleteGroups,
@@ -25,6 +27,7 @@ from penstock.groups.commands import (
     LeavingMember,
     SyncGroup,
 )
+from penstock.groups.events import ClassicGroupSaved
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
@@ -529,3 +532,25 @@ def test_a_first_member_makes_no_group_before_it_is_written() -> None:
     assert rig.shard.list_groups() == []
     rig.run(step)
     assert rig.state() == "PreparingRebalance"
+
+
+def test_a_group_whose_step_is_refused_is_given_its_own_timers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    settled(rig, Client(rig, "a", group="g1"))
+    settled(rig, Client(rig, "b", group="g2"))
+    saved = {event.group: event for event in rig.log if isinstance(event, ClassicGroupSaved)}
+    timers = tuple(SetTimer(SessionEnd(group, "m"), rig.now_ms) for group in ("g1", "g2", "g3"))
+    given: dict[str, tuple[object, ...]] = {}
+    refused = ClassicGroup.refused
+
+    def spy(group: ClassicGroup, step: Step, now_ms: int) -> Step:
+        given[group.name] = step.timers
+        return refused(group, step, now_ms)
+
+    monkeypatch.setattr(ClassicGroup, "refused", spy)
+    instead = rig.shard.refused(
+        Step(events=(saved["g1"], saved["g2"]), timers=timers), CoordinatorNotAvailable(), rig.now_ms
+    )
+
+    assert given == {"g1": timers[:1], "g2": timers[1:2]}
+    assert timers[2] in instead.timers, "of a group that the step did not change"
