@@ -1,92 +1,32 @@
-"""Codecs that nothing uses are not generated, and those that are used are executed when they are."""
+"""Generated codecs are executed at their first use, once, whichever thread comes first."""
 
-from __future__ import annotations
-
-import ast
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from threading import Barrier
-from types import ModuleType
 
 import pytest
 
-import penstock
 from penstock.wire import api
-from penstock.wire.api.table import TABLE
-
-SOURCE = Path(penstock.__file__).parent
-RACERS = 8
-
-LATER = {
-    "replication": {"alter_partition"},
-    "security": {"alter_user_scram_credentials"},
-    "share groups": {
-        "alter_share_group_offsets",
-        "delete_share_group_offsets",
-        "delete_share_group_state",
-        "describe_share_group_offsets",
-        "initialize_share_group_state",
-        "read_share_group_state",
-        "read_share_group_state_summary",
-        "share_acknowledge",
-        "share_fetch",
-        "share_group_describe",
-        "share_group_heartbeat",
-        "write_share_group_state",
-    },
-}
-"""Modules whose user comes with a feature that is not built yet."""
 
 
-def imported() -> set[str]:
-    found: set[str] = set()
-    for path in SOURCE.parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == api.__name__:
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{api.__name__}."):
-                found.add((node.module or "").rpartition(".")[2])
-    return found
-
-
-def test_every_codec_has_a_user() -> None:
-    later = set().union(*LATER.values())
-    generated = {entry.module for entry in TABLE.values()}
-
-    assert generated - imported() == later
-
-
-def test_a_broker_starts_without_executing_most_codecs() -> None:
-    script = (
-        "import sys, types, penstock.broker.wiring\n"
-        "print(sum(type(module) is types.ModuleType for name, module in sys.modules.items() "
-        "if name.startswith('penstock.wire.api.') and not name.endswith('.table')))"
+def test_a_codec_is_executed_when_something_in_it_is_used() -> None:
+    program = (
+        "import sys\n"
+        "from penstock.wire.api import describe_groups\n"
+        "assert 'Request' not in vars(describe_groups)\n"
+        "describe_groups.Request\n"
+        "assert 'Request' in vars(describe_groups)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    assert int(ran.stdout) < len(TABLE) / 10
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_codec_is_executed_once_although_threads_race_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "penstock.wire.api.share_fetch", raising=False)
-    monkeypatch.delitem(api.__dict__, "share_fetch", raising=False)
-    module = api.lazy("share_fetch")
-    start = Barrier(RACERS)
+def test_a_codec_has_one_module_whichever_thread_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests keep the module that they have imported.
+    monkeypatch.setitem(sys.modules, "penstock.wire.api.describe_acls", api.lazy("describe_acls"))
+    monkeypatch.delitem(vars(api), "describe_acls")
 
-    def use() -> type:
-        start.wait()
-        found: type = module.Response
-        return found
-
-    with ThreadPoolExecutor(RACERS) as pool:
-        found = {running.result() for running in [pool.submit(use) for _ in range(RACERS)]}
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(lambda _: id(api.lazy("describe_acls")), range(64)))
 
     assert len(found) == 1
-    assert type(module) is ModuleType
-
-
-def test_a_module_that_does_not_exist_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'vote'"):
-        api.lazy("vote")
