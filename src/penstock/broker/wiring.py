@@ -20,7 +20,8 @@ from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
+from penstock.controller.controller import Controller
+from penstock.controller.membership import Membership, bootstrap_cluster
 from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
@@ -186,16 +187,21 @@ class Broker:
             cluster_id=cluster_id,
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
-        await register(metadata, self._described(listeners))
-        epoch_version = await elect_controller(metadata, config.broker_id)
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
             randomness=self._ground.randomness,
             config=self._ground.settings,
-            epoch_version=epoch_version,
             id_floor=ProducerIdFloor(RealDisk(), config.data_directories[0]),
         )
+        self._membership = Membership(
+            store=metadata,
+            catalog=self._ground.catalog,
+            controller=self._controller,
+            broker=self._described(listeners),
+            log=self._ground.log.bind(part="membership"),
+        )
+        await self._membership.join()
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)
 
@@ -235,7 +241,7 @@ class Broker:
         observed = self._make_observer(parts, listeners)
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run()))
+            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run(), self._membership.run()))
         finally:
             await observed.stop()
             parts.close()
