@@ -261,7 +261,7 @@ class Rig:
 def records(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
     """What one read gives from an offset on."""
     found = replica.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
-    data = found if isinstance(found, bytes) else found.read()
+    data = found if isinstance(found, bytes) else found.contents()
     return [
         record
         for position, header in iter_batches(data)

@@ -167,7 +167,7 @@ def test_a_segment_that_ends_within_a_fetch_has_the_producers_of_what_precedes_i
         sequence, base = header.base_sequence, header.base_offset
         table.record(header.producer_id, header.producer_epoch, sequence, last, False, base, header.max_timestamp, 0)
 
-    follower.append_stamped(memoryview(bytearray(found.read())), record)
+    follower.append_stamped(memoryview(bytearray(found.contents())), record)
 
     assert len(follower.segments) > 2
     snapshot = producer_snapshot.load_latest(disk, follower.path, 0, follower.log_end)
