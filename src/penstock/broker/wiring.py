@@ -32,6 +32,7 @@ from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
+from penstock.net.sockets import SocketNetwork
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.groups import GroupSource
 from penstock.observe.http import ObserveServer
@@ -129,6 +130,7 @@ class Broker:
                 name=endpoint.name,
                 host=endpoint.host,
                 port=endpoint.port,
+                network=SocketNetwork(),
                 serve=lambda connection, frame: self._dispatcher(connection, frame),
                 limits=self._listener_limits,
                 connections_of_all=lambda: sum(each.connections for each in self._listeners),

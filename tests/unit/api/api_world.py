@@ -24,6 +24,7 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Clock, SystemClock, SystemRandomness
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
+from penstock.net.sockets import SocketTransport
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
@@ -126,7 +127,7 @@ def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
 def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Connection:
     """A client's connection that nothing is read from."""
     return kind(
-        end,
+        SocketTransport(end, asyncio.get_running_loop()),
         peer="127.0.0.1:1",
         listener=LISTENER,
         serve=lambda connection, frame: None,
