@@ -178,7 +178,7 @@ class Controller:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been bootstrapped"
             # Metadata from an older copy counts ids again that the logs know.
-            first = max(int(node.data), 0 if floor is None else await asyncio.to_thread(floor.read))
+            first = max(int(node.data), 0 if floor is None else await floor.read())
             end = first + PRODUCER_ID_BLOCK
             claim = Set(PRODUCER_IDS, b"%d" % end, node.version)
             return Plan(steps=((claim,),), outcomes=(range(first, end),))
@@ -187,7 +187,7 @@ class Controller:
             [claimed] = await self._settled(plan)
             assert isinstance(claimed, range), "a claim of producer ids is never refused"
             if floor is not None:
-                await asyncio.to_thread(floor.write, claimed.stop)
+                await floor.write(claimed.stop)
         return claimed
 
     async def _carry_out_in_parts(

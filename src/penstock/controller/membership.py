@@ -5,8 +5,9 @@ registers again and stands for election again. What a lost session means for par
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from penstock.controller.controller import Controller
 from penstock.controller.outcomes import Claim, read_claim
@@ -35,9 +36,12 @@ from penstock.metadata.store import (
     OutcomeUnknown,
     SessionEvent,
     StoreUnavailable,
+    StoreUnreachable,
 )
 from penstock.observe.log import Logger
 from penstock.storage.directories import StartRefused
+
+Result = TypeVar("Result")
 
 ATTEMPTS_MAX = 20
 """Transactions of unknown outcome, or overtaken by others, before a start or an election gives up for now."""
@@ -49,6 +53,18 @@ REGISTRATION_WAIT_S = 30.0
 
 RETRY_S = 1.0
 """After the store could not be reached."""
+
+START_ATTEMPTS_MAX = 60
+
+
+async def reached(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Do a step of a start, again and again while the store cannot be reached, for a bounded time."""
+    for _ in range(START_ATTEMPTS_MAX):
+        try:
+            return await work()
+        except StoreUnreachable:
+            await asyncio.sleep(RETRY_S)
+    return await work()
 
 
 async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:

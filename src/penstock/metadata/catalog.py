@@ -40,8 +40,9 @@ class Catalog:
         return self._following.number
 
     async def open(self, store: MetadataStore) -> None:
-        """Load everything there is, and follow from there. Raises `StoreUnavailable`."""
-        self._unwatch = [store.watch("/", self._arrived), store.on_session(self._session_changed)]
+        """Load everything there is, and follow from there. Raises `StoreUnavailable`, and may then be called again."""
+        if not self._unwatch:
+            self._unwatch = [store.watch("/", self._arrived), store.on_session(self._session_changed)]
         await self._read(store)
         self._store = store
         self._read_if_stale()

@@ -394,10 +394,13 @@ def _open(file: Path) -> _Database:
 
 
 class EmbeddedSource:
-    """The store of a data directory, before it is opened."""
+    """The store in a file of a directory, which has to be there when it is opened."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+
+    def __str__(self) -> str:
+        return str(self._directory / FILE_NAME)
 
     def exists(self) -> bool:
         return (self._directory / FILE_NAME).exists()

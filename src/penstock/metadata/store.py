@@ -61,6 +61,10 @@ class StoreUnavailable(KafkaStorageError):
     """
 
 
+class StoreUnreachable(StoreUnavailable):
+    """The connection to the store is broken: waiting may help, also for a broker that starts."""
+
+
 class OutcomeUnknown(Exception):
     """The transaction was done, or will be done later, or never: read back and decide."""
 
@@ -134,10 +138,10 @@ class MetadataStore(Protocol):
 
 
 class StoreSource(Protocol):
-    """Where a broker's metadata store is, before it is opened."""
+    """Where a broker finds its metadata store when it starts. As a string, it says where that is, for messages."""
 
     def exists(self) -> bool:
-        """Whether there is metadata already; asked before a start stores anything."""
+        """Whether there is metadata already; nothing is made by asking."""
         ...
 
     async def open(self) -> MetadataStore: ...
