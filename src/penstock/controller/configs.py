@@ -11,7 +11,7 @@ from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
-from penstock.controller.plan import Plan, PlanStep
+from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -141,7 +141,8 @@ def plan_topic(
         raise UnknownTopicOrPartition(f"The topic '{change.name}' does not exist.")
     if after == topic.configs:
         return None, after
-    return Set(topic_path(topic.name), pack_topic(replace(topic, configs=after)), topic.version), after
+    data = storable(pack_topic(replace(topic, configs=after)))
+    return Set(topic_path(topic.name), data, topic.version), after
 
 
 def plan_broker(
@@ -184,7 +185,8 @@ def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, t
         return None
     if not after:
         return Delete(path)
-    return Set(path, pack(after)) if there else Create(path, pack(after))
+    data = storable(pack(after))
+    return Set(path, data) if there else Create(path, data)
 
 
 def node_id(name: str) -> int | None:

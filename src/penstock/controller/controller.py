@@ -12,6 +12,7 @@ the controller's next one, which finds out and plans again.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TypeVar, assert_never
@@ -33,6 +34,7 @@ from penstock.controller.topics import (
     Growth,
     NewTopic,
     check_total,
+    orphan_steps,
     partitions_asked,
     plan_creations,
     plan_deletions,
@@ -219,6 +221,9 @@ class Controller:
             return make_plan()
 
         async with self._turn:
+            if not self.is_active:
+                # Its image may be behind, so it does not even refuse a request.
+                raise NotController()
             if validate_only:
                 return make_plan().outcomes
             return await self._settled(plan)
@@ -232,8 +237,17 @@ class Controller:
             except ImageBehind:
                 await self._catch_up()
             else:
+                if plan.steps:
+                    await self._sweep()
                 return plan.outcomes
         raise NotController("the metadata changes faster than this controller follows it")
+
+    async def _sweep(self) -> None:
+        """Remove what an earlier plan left that stopped half-way; the request that is done does not depend on it."""
+        steps = orphan_steps(self.image)
+        if steps:
+            with suppress(BrokerError, ImageBehind):
+                await self._write(steps)
 
     async def _write(self, steps: Sequence[PlanStep]) -> None:
         """Write a plan's transactions one after the other; each holds only while this broker is the controller."""

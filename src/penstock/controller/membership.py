@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.controller.controller import Controller
+from penstock.controller.migration import migrate_topics
 from penstock.controller.outcomes import Claim, read_claim
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import ImageDelta
@@ -20,7 +21,10 @@ from penstock.metadata.records import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DIRECTORIES,
+    PARTITIONS,
+    PARTITIONS_MIGRATED,
     PRODUCER_IDS,
+    TOPICS,
     BrokerState,
     ControllerState,
     broker_path,
@@ -79,11 +83,13 @@ async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], 
         if await store.get(CLUSTER) is None:
             cluster_id = make_cluster_id().encode() if cluster_id is None else cluster_id
             operations.append(Create(CLUSTER, cluster_id))
-        if not operations:
-            return
+        if Create(TOPICS, b"") in operations:
+            operations.append(Create(PARTITIONS, PARTITIONS_MIGRATED))
         try:
+            if not operations:
+                await migrate_topics(store)
+                return
             await store.multi(operations)
-            return
         except (NodeExists, OutcomeUnknown):
             # Done after all, or another broker bootstrapped the cluster in the meantime: look again.
             await asyncio.sleep(ATTEMPT_PAUSE_S)
