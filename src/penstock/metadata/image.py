@@ -131,7 +131,11 @@ class MetadataImage:
             Change(path=path, data=node.data, version=node.version, created=node.created)
             for path, node in nodes.items()
         )
-        return self.apply(chain(gone, found))
+        delta = self.apply(chain(gone, found))
+        if not self._chunks:
+            # A dictionary keeps the room that it once needed.
+            self._chunks = {}
+        return delta
 
     def apply(self, changes: Iterable[Change]) -> ImageDelta:
         """Apply one or several transactions; returns what they changed."""
