@@ -182,14 +182,23 @@ class Membership:
         self._registered: int | None = None
         """The session that this broker is registered with."""
         self._elected: Elected | None = None
+        self._follows = False
         self._lost = False
         """Whether the session is over and no other has begun."""
 
-    async def join(self) -> None:
-        """Register, and become controller unless another broker is; raises `StartRefused` or `StoreUnavailable`."""
+    async def join(self) -> bool:
+        """Register, and become controller unless another broker is; whether this broker is the controller.
+
+        Raises `StartRefused` or `StoreUnavailable`, and may then be called again.
+        """
+        if not self._follows:
+            self._follows = True
+            self._catalog.listen(self._follow)
+            self._store.on_session(self._session_changed)
         await self._settle()
-        self._catalog.listen(self._follow)
-        self._store.on_session(self._session_changed)
+        if self._registered != self._store.session or self._lost:
+            raise StoreUnreachable("the session was lost while this broker registered")
+        return self._controller.is_active
 
     async def run(self) -> None:
         """Follow the session and the controller's node, until cancelled."""

@@ -9,7 +9,7 @@ from tests.unit.controller.faulty_cluster import Member
 from tests.unit.metadata.virtual_time import SeededRandomness, run_virtual
 
 from penstock.controller.controller import Controller
-from penstock.controller.membership import bootstrap_cluster, elect_controller, register
+from penstock.controller.membership import bootstrap_cluster, elect_controller, reached, register
 from penstock.controller.outcomes import Claim, Found, Sent, found_after, read_claim
 from penstock.controller.topics import NewTopic
 from penstock.metadata.nodes import Node
@@ -23,7 +23,7 @@ from penstock.metadata.records import (
     pack_controller,
     unpack_controller,
 )
-from penstock.metadata.store import OutcomeUnknown, StoreFault
+from penstock.metadata.store import OutcomeUnknown, StoreFault, StoreUnreachable
 from penstock.model.generated_errors import NotController
 from penstock.model.topic import TopicState
 from penstock.storage.directories import StartRefused
@@ -267,6 +267,24 @@ def test_a_controller_whose_node_is_gone_claims_again() -> None:
         await asyncio.sleep(5.0)
         assert server.nodes[CONTROLLER].owner == member.session.session
         assert await created(member.controller, "a")
+        member.stop()
+
+    run_virtual(act())
+
+
+def test_a_session_that_is_lost_while_the_broker_joins_is_noticed() -> None:
+    async def act() -> None:
+        server = sim_store()
+        session = await bootstrapped(server)
+        member = Member(1, session, SeededRandomness(1))
+        await member.catalog.open(session)
+        joining = asyncio.ensure_future(member.membership.join())
+        await asyncio.sleep(0.001)
+        server.suspend(session.session, 6.0)
+        with pytest.raises(StoreUnreachable):
+            await joining
+        assert await reached(member.membership.join)
+        assert server.nodes[broker_path(1)].owner == session.session == server.nodes[CONTROLLER].owner
         member.stop()
 
     run_virtual(act())
