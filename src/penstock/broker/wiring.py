@@ -28,7 +28,7 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
-from penstock.model.generated_errors import NotController
+from penstock.model.generated_errors import NotController, RequestTimedOut
 from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -226,8 +226,8 @@ class Broker:
         while await self._membership.join():
             try:
                 await self._controller.begin_epochs(self._config.broker_id)
-            except NotController:
-                # Its session was lost meanwhile.
+            except (NotController, RequestTimedOut):
+                # Its session was lost, or the outcome is not known: a further epoch does no harm.
                 continue
             return
         self._ground.log.warning("leader_epochs_kept", reason="another broker is the controller")

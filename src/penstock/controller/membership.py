@@ -83,7 +83,7 @@ async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], 
         if await store.get(CLUSTER) is None:
             cluster_id = make_cluster_id().encode() if cluster_id is None else cluster_id
             operations.append(Create(CLUSTER, cluster_id))
-        if Create(TOPICS, b"") in operations:
+        if Create(TOPICS, b"") in operations and await store.get(PARTITIONS) is None:
             operations.append(Create(PARTITIONS, PARTITIONS_MIGRATED))
         try:
             if not operations:

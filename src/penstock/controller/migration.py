@@ -33,6 +33,9 @@ from penstock.model.topic import PartitionState, TopicState
 
 async def migrate_topics(store: MetadataStore) -> int:
     """Bring every topic into the format of this version; returns how many were in an earlier one."""
+    if await store.get(TOPICS) is None:
+        # A new store.
+        return 0
     mark = await store.get(PARTITIONS)
     if mark is not None and mark.data == PARTITIONS_MIGRATED:
         return 0

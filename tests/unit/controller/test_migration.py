@@ -15,7 +15,7 @@ from penstock.controller.migration import migrate_topics
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, SCHEMA_VERSION, EmbeddedStore
 from penstock.metadata.operations import Operation
-from penstock.metadata.records import CLUSTER
+from penstock.metadata.records import CLUSTER, PARTITIONS, PARTITIONS_MIGRATED
 from penstock.metadata.store import StoreUnavailable
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState
@@ -166,3 +166,17 @@ def test_the_earlier_version_refuses_the_new_format(tmp_path: Path) -> None:
     [[version]] = connection.execute("PRAGMA user_version").fetchall()
     connection.close()
     assert version == SCHEMA_VERSION == 2, "the earlier version opens files of format 1 only"
+
+
+def test_a_new_store_has_nothing_to_migrate(tmp_path: Path) -> None:
+    async def act() -> None:
+        store = await EmbeddedStore.open(tmp_path)
+        assert await migrate_topics(store) == 0
+        assert (await store.tree("/")).nodes == {}
+        await bootstrap_cluster(store, lambda: "new")
+        found = await store.get(PARTITIONS)
+        assert found is not None
+        assert found.data == PARTITIONS_MIGRATED
+        await store.close()
+
+    asyncio.run(act())
