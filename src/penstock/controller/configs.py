@@ -1,4 +1,4 @@
-"""Deciding about settings that change while the cluster runs: of topics, of brokers, of groups."""
+"""Planner of changes to dynamic settings: of topics, brokers and groups."""
 
 import re
 from collections import Counter
@@ -63,7 +63,7 @@ class SettingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Changes of one topic's or broker's settings; `replace_all` drops whatever is not set here."""
+    """Changes of one topic's or broker's settings; `replace_all` removes all settings that are not set here."""
 
     resource_type: int
     name: str
@@ -102,7 +102,7 @@ def plan_config_changes(
 
 
 def check_steps(change: ConfigChange) -> None:
-    """Steps that make sense whatever they are about."""
+    """Refuse steps that no kind of resource allows."""
     names = [step.name for step in change.steps]
     if len(set(names)) != len(names):
         raise InvalidRequest("Error due to duplicate config keys")
@@ -180,7 +180,7 @@ def refuse_metrics(change: ConfigChange) -> Mapping[str, str]:
 
 
 def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, there: bool) -> Operation | None:
-    """The operation that makes a node of settings what it should be; settings nobody has need no node."""
+    """The operation that makes a node of settings what it should be; a resource without settings has no node."""
     if after == before:
         return None
     if not after:

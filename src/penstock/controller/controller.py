@@ -117,7 +117,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicState | BrokerError, ...]:
-        """Make topics. One that cannot be made does not stop the others; a `BrokerError` raised stops all."""
+        """Create topics. One that cannot be created does not stop the others; a `BrokerError` raised stops all."""
         config = self._config()
         check_total(partitions_asked(topic, config) for topic in topics)
 
@@ -173,7 +173,7 @@ class Controller:
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """Producer ids that were never given away and will not be again, whatever happens to this broker."""
+        """A block of producer ids that were not given out before and will not be again, also across crashes of this broker."""
         floor = self._id_floor
 
         async def plan() -> Plan[range]:
@@ -229,7 +229,7 @@ class Controller:
             return await self._settled(plan)
 
     async def _settled(self, make_plan: Callable[[], Awaitable[Plan[Outcome]]]) -> tuple[Outcome | BrokerError, ...]:
-        """Write a plan; make it again if it was made from an image that is behind."""
+        """Write a plan; plan again if the image it was planned from is behind."""
         for _ in range(ATTEMPTS_MAX):
             plan = await make_plan()
             try:
@@ -307,7 +307,7 @@ class Controller:
                 await self._catalog.at_least(number)
                 return None
             await asyncio.sleep(READ_BACK_PAUSE_S)
-        raise RequestTimedOut("the metadata store does not tell whether it did the change")
+        raise RequestTimedOut("the outcome of the change in the metadata store is unknown")
 
     async def _read_back(self, sent: Sent, voids: set[bytes]) -> tuple[Found, int]:
         """What the store shows, and as of which transaction; one that is pending is voided."""
@@ -343,7 +343,7 @@ class Controller:
 
 
 class ImageBehind(Exception):
-    """A plan was refused because it was made from an image older than the store."""
+    """A plan was refused because its image is older than the store."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

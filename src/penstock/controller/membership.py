@@ -130,8 +130,8 @@ class Elected:
 async def elect_controller(store: MetadataStore, broker_id: int) -> Elected | None:
     """Become controller; None where another broker is.
 
-    The epoch goes up in the same transaction, and the controller checks its version with every write, so whatever a
-    former controller still writes is refused. A claim of unknown outcome is found by its epoch, or claimed again.
+    The epoch goes up in the same transaction, and the controller checks its version with every write, so the
+    writes of a former controller are refused. A claim of unknown outcome is found by its epoch, or claimed again.
     """
     sent: dict[int, int] = {}
     for _ in range(ATTEMPTS_MAX):

@@ -1,4 +1,4 @@
-"""Deciding about topics: what to make, to grow and to remove, and why not."""
+"""Planner of changes to topics: creation, growth, deletion, and new leader epochs."""
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
-UNSAID = -1
+BROKER_DEFAULT = -1
 """In place of a number: use the broker's default."""
 
 CLUSTER_METADATA = "__cluster_metadata"
@@ -49,16 +49,16 @@ DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions made by one request; more would hold up everybody else's."""
+"""Partitions created by one request; more would hold up other requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic somebody asks for; `assignments` are (partition, brokers) pairs, in place of both numbers."""
+    """A topic to create; `assignments` are (partition, brokers) pairs, in place of both numbers."""
 
     name: str
-    partitions: int = UNSAID
-    replication_factor: int = UNSAID
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
@@ -121,7 +121,7 @@ def orphan_steps(image: MetadataImage) -> tuple[PlanStep, ...]:
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.partitions == UNSAID else max(topic.partitions, 0)
+    return config.num_partitions if topic.partitions == BROKER_DEFAULT else max(topic.partitions, 0)
 
 
 def check_total(counts: Iterator[int]) -> None:
@@ -130,7 +130,7 @@ def check_total(counts: Iterator[int]) -> None:
 
 
 def check_new_name(image: MetadataImage, name: str) -> None:
-    """A legal name that nobody has, nor one that metrics could not tell from it."""
+    """Refuse a name that is illegal, or taken, or the same as another topic's in metrics."""
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA:
@@ -143,7 +143,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
-    """The topic as it will be, or why it cannot."""
+    """The topic as it will be; raises a `BrokerError` where it cannot be created."""
     configs = checked_configs(topic, config)
     if topic.assignments:
         replicas = assigned(image, topic)
@@ -168,12 +168,14 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
 
 
 def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
-    if topic.replication_factor < UNSAID or topic.replication_factor == 0:
+    if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
-    if topic.partitions < UNSAID or topic.partitions == 0:
+    if topic.partitions < BROKER_DEFAULT or topic.partitions == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
-    count = config.num_partitions if topic.partitions == UNSAID else topic.partitions
-    factor = config.default_replication_factor if topic.replication_factor == UNSAID else topic.replication_factor
+    count = config.num_partitions if topic.partitions == BROKER_DEFAULT else topic.partitions
+    factor = (
+        config.default_replication_factor if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
+    )
     return place_or_refuse(image, first=first, count=count, factor=factor)
 
 
@@ -186,9 +188,9 @@ def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int
 
 def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
     """The replicas the caller named, in the order of partitions; nothing may be missing between them."""
-    if topic.replication_factor != UNSAID:
+    if topic.replication_factor != BROKER_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
-    if topic.partitions != UNSAID:
+    if topic.partitions != BROKER_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_index: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
@@ -204,7 +206,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
 
 
 def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
-    """Replicas somebody named by hand: known brokers, each once, as many as for the other partitions."""
+    """Check replicas that the request names: known brokers, each once, as many as for the other partitions."""
     if not brokers:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     before: int | None = None
@@ -236,9 +238,9 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Remove topics by name or by id, and record that their logs are to go wherever they are.
+    """Delete topics by name or by id, and record that every replica deletes its log.
 
-    The topic goes first: from then on it does not exist, whatever is left of it.
+    The topic's own node goes first: from then on it does not exist.
     """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
@@ -341,7 +343,7 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
     """A new leader epoch for every partition a broker leads.
 
-    After an unclean stop the end of a log may be gone and written anew; the epoch lets readers tell old from new.
+    After an unclean stop the end of a log may be lost and written again; readers tell the two apart by the epoch.
     """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []

@@ -1,4 +1,4 @@
-"""What this broker knows of its cluster: the metadata store's contents, in memory, indexed for questions."""
+"""The metadata image: the contents of the metadata store in memory, indexed by what requests look up."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
-    """What one transaction changed, for whoever acts on it."""
+    """What one or several transactions changed, for the parts that act on it."""
 
     topics: tuple[TopicChange, ...] = ()
     brokers: bool = False
@@ -85,7 +85,7 @@ class MetadataImage:
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
-        """Names that differ only in '.' against '_', which metrics cannot tell apart; topics with either only."""
+        """Names of topics with '.' or '_', by what metrics call them: both are '_' there."""
         self.brokers: dict[int, BrokerState] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
@@ -109,7 +109,7 @@ class MetadataImage:
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def paths(self) -> Iterator[str]:
-        """Every node that the image was made of and would miss."""
+        """Paths of the nodes that the image is built from."""
         yield from map(records.topic_path, self.topics)
         for topic in self.topics.values():
             for number in range(len(topic.chunk_versions)):
@@ -359,5 +359,5 @@ class MetadataImage:
 
 
 def collision_key(name: str) -> str:
-    """Metrics write '.' as '_', so two names with the same key could not be told apart there."""
+    """Metrics write '.' as '_', so two topics with the same key would have the same name there."""
     return name.replace(".", "_")

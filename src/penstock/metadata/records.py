@@ -262,7 +262,7 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """A broker that is up: registered by itself, gone with its session. `epoch` tells one life from the next."""
+    """A registered broker; it goes with its session. `epoch` is the number of the registration's transaction."""
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
