@@ -94,6 +94,8 @@ class Controller:
         self._id_floor = id_floor
         self._epoch_version = epoch_version
         self._marks = count()
+        self.on_resigned: Callable[[], None] = lambda: None
+        """Called when this broker finds that it is no longer controller."""
         # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
         self._turn = asyncio.Lock()
 
@@ -102,8 +104,9 @@ class Controller:
         self._epoch_version = epoch_version
 
     def resign(self) -> None:
-        """Write nothing more."""
+        """Write nothing more until the next election."""
         self._epoch_version = None
+        self.on_resigned()
 
     @property
     def is_active(self) -> bool:
@@ -173,7 +176,7 @@ class Controller:
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """A block of producer ids that were not given out before and will not be again, also across crashes of this broker."""
+        """A block of producer ids that were never given out before and will not be again, also after a crash."""
         floor = self._id_floor
 
         async def plan() -> Plan[range]:
@@ -295,10 +298,9 @@ class Controller:
     async def _found_out(self, sent: Sent) -> int | None:
         """Read back a transaction of unknown outcome: a number not before its own if it is done, None if it is not
         and never will be."""
-        voids: set[bytes] = set()
         for _ in range(READ_BACKS_MAX):
             try:
-                found, number = await self._read_back(sent, voids)
+                found, number = await self._read_back(sent)
             except (StoreUnavailable, OutcomeUnknown):
                 found, number = Found.PENDING, 0
             if found is Found.DONE:
@@ -309,11 +311,11 @@ class Controller:
             await asyncio.sleep(READ_BACK_PAUSE_S)
         raise RequestTimedOut("the outcome of the change in the metadata store is unknown")
 
-    async def _read_back(self, sent: Sent, voids: set[bytes]) -> tuple[Found, int]:
+    async def _read_back(self, sent: Sent) -> tuple[Found, int]:
         """What the store shows, and as of which transaction; one that is pending is voided."""
         await self._store.sync()
         snapshot = await self._store.tree(CHANGES)
-        found = found_after(sent, voids, snapshot.nodes.get(CHANGES))
+        found = found_after(sent, snapshot.nodes.get(CHANGES))
         match found:
             case Found.DONE | Found.NEVER:
                 return found, snapshot.number
@@ -322,7 +324,6 @@ class Controller:
                 raise NotController()
             case Found.PENDING:
                 void = Sent(mark=self._mark(), expected=sent.expected)
-                voids.add(void.mark)
                 try:
                     return Found.NEVER, await self._send(void, ())
                 except ImageBehind:

@@ -195,6 +195,7 @@ class Membership:
             self._follows = True
             self._catalog.listen(self._follow)
             self._store.on_session(self._session_changed)
+            self._controller.on_resigned = self._changed.set
         await self._settle()
         if self._registered != self._store.session or self._lost:
             raise StoreUnreachable("the session was lost while this broker registered")

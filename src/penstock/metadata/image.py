@@ -262,7 +262,8 @@ class MetadataImage:
             key = (record.topic_id, number)
             chunk = self._chunks.get(key)
             if chunk is None:
-                assert before is not None, f"{name} has no partitions from {number * records.PARTITIONS_PER_CHUNK}"
+                assert before is not None, f"{name} has no partitions"
+                assert number < len(before.chunk_versions), f"{name} has no partitions of chunk {number}"
                 chunk = Chunk(before.chunk_versions[number], before.partitions[records.chunk_slice(number)])
             partitions += chunk.partitions
             versions.append(chunk.version)

@@ -117,7 +117,8 @@ class FaultyCluster:
                 if epoch < self._epoch:
                     raise Violation(f"controller of epoch {epoch} wrote after that of {self._epoch}")
                 self._epoch = epoch
-        self.topics()
+        if any(operation.path.startswith((TOPICS, PARTITIONS)) for operation in operations):
+            self.topics()
 
     def topics(self) -> dict[str, int]:
         """Topics with their number of partitions; each must be whole."""
@@ -151,7 +152,7 @@ class FaultyCluster:
         self.server.operations_max = 4
         for number in range(REQUESTS):
             await self._disturb()
-            await asyncio.sleep(self._randomness.below(3_000) / 1_000)
+            await asyncio.sleep(self._randomness.below(1_500) / 1_000)
             if self._settled is not None and self.visible() != self._settled:
                 raise Violation("a transaction was done after the response to a later one")
             await self._request(number)
@@ -187,9 +188,9 @@ class FaultyCluster:
         name = f"t{self._randomness.below(TOPIC_NAMES)}"
         image = member.catalog.image
         outcome: Any
-        match self._randomness.below(5):
+        match self._randomness.below(8):
             case 0 | 1:
-                new = NewTopic(name=name, partitions=1 + self._randomness.below(500), replication_factor=1)
+                new = NewTopic(name=name, partitions=1 + self._randomness.below(300), replication_factor=1)
                 [outcome] = await member.controller.create_topics([new])
                 if isinstance(outcome, TopicState):
                     self._kind("create", outcome.name in image.topics, self.topics().get(name) == new.partitions)
