@@ -65,7 +65,7 @@ def new_archive(bootstrap: str, topic: str, folder: Path, kind: TableFormat, sch
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_keeps_every_record_once_and_sorts_out_what_does_not_parse(
+def test_an_archive_keeps_every_record_once_and_separates_dead_letters(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     topic = make_topic(broker.bootstrap)

@@ -145,7 +145,7 @@ class KilledArchive:
 @pytest.mark.slow
 @pytest.mark.timeout(1500 + 4 * SECONDS_MAX * KILLS)
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
+def test_an_archive_that_is_killed_loses_and_duplicates_nothing(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     chance = told_chance()

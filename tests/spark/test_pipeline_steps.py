@@ -29,7 +29,7 @@ ODD = ["a b", "x/y", "50%", "k=v", ":", "é", "", None, "a%20b", "nul\u0001", ".
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_takes_no_batch_and_no_topic_for_another(
+def test_an_archive_mistakes_no_batch_or_topic_for_another(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     topic = make_topic(broker.bootstrap, 1)
@@ -148,7 +148,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-def test_a_table_of_a_declared_pipeline_takes_no_batch_for_another(
+def test_a_table_of_a_declared_pipeline_mistakes_no_batch_for_another(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = make_topic(broker.bootstrap, 1)

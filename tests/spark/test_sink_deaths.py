@@ -216,7 +216,7 @@ def cut(rows: list[int], chance: random.Random) -> list[list[str]]:
 
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("knows_offsets", [True, False], ids=["offsets known", "offsets unknown"])
-def test_a_stream_whose_tasks_and_drivers_die_loses_and_doubles_nothing(
+def test_a_stream_whose_tasks_and_drivers_die_loses_and_duplicates_nothing(
     broker: PenstockProcess, knows_offsets: bool
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -242,7 +242,7 @@ def test_a_stream_whose_tasks_and_drivers_die_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_a_restored_or_copied_checkpoint_is_refused_or_passed_over_and_drops_nothing(broker: PenstockProcess) -> None:
+def test_a_restored_or_copied_checkpoint_is_refused_or_skipped_and_drops_nothing(broker: PenstockProcess) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     query = Query(broker.bootstrap, random.Random(seed), knows_offsets=True)
@@ -324,7 +324,7 @@ def forgetful() -> Iterator[PenstockProcess]:
 
 
 @pytest.mark.slow
-def test_a_driver_that_dies_at_its_commit_and_is_away_until_its_ids_expired_doubles_nothing(
+def test_a_driver_that_dies_at_its_commit_until_its_ids_have_expired_duplicates_nothing(
     forgetful: PenstockProcess,
 ) -> None:
     chance = random.Random(7)

@@ -157,7 +157,7 @@ def test_a_driver_that_dies_before_it_decides_leaves_nothing(sink: Sink) -> None
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
-def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: Sink, ended: int) -> None:
+def test_the_next_run_completes_a_batch_whose_driver_died_after_the_decision(sink: Sink, ended: int) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     for each in done[:ended]:
@@ -172,7 +172,7 @@ def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: 
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink) -> None:
+def test_a_driver_that_dies_while_it_decides_blocks_no_later_run(sink: Sink) -> None:
     sink.whole(0, "a")
     sink.write(1, "a", 0)
     names = sink.given(0, "").names
@@ -274,7 +274,7 @@ def test_a_task_that_sends_its_first_row_after_its_batch_failed_leaves_nothing_o
     sink.expect()
 
 
-def test_a_zombie_driver_cannot_commit_what_another_run_took_over(sink: Sink) -> None:
+def test_a_zombie_driver_cannot_commit_a_batch_that_another_run_took_over(sink: Sink) -> None:
     zombie = [sink.write(0, "a", task) for task in range(2)]
     sink.whole(0, "b")
 
@@ -310,7 +310,7 @@ def test_a_failed_batch_is_aborted_and_can_be_written_again(sink: Sink) -> None:
     sink.expect((0, 0), (0, 1))
 
 
-def test_an_abort_ends_what_killed_tasks_have_left_too(sink: Sink) -> None:
+def test_an_abort_also_ends_transactions_of_killed_tasks(sink: Sink) -> None:
     done = sink.write(0, "a", 0)
     sink.write(0, "a", 1)
     assert len(sink.left_open()) == 2
@@ -330,7 +330,7 @@ def test_an_abort_after_the_decision_leaves_the_batch_to_the_next_run(sink: Sink
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_transaction_that_was_aborted_after_the_decision_is_written_again_alone(sink: Sink) -> None:
+def test_only_a_transaction_aborted_after_the_decision_is_written_again(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     # What a coordinator does to a transaction that is open for too long.
@@ -357,7 +357,7 @@ def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch_whole(sink: Sink) -> None:
+def test_a_transaction_aborted_before_the_decision_fails_the_whole_batch(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
 
@@ -423,7 +423,7 @@ def offsets(end: str, start: str = "0", planned: int = 1) -> BatchOffsets:
     return BatchOffsets(plan=f"{start}-{end}-{planned}", start=start, end=end, text=f'{{"t":{end}}}')
 
 
-def test_a_replay_is_recognized_by_its_offsets_whatever_rows_the_query_makes_of_them(sink: Sink) -> None:
+def test_a_replay_is_recognized_by_its_offsets_even_with_other_rows(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
 
     sink.commit(0, [sink.write(0, "b", 0, count=3)], offsets("5"))
@@ -521,7 +521,7 @@ def test_a_late_attempt_of_a_batch_before_the_last_opens_nothing(sink: Sink) -> 
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_replay_leaves_what_the_next_batch_has_written_alone(sink: Sink) -> None:
+def test_a_replay_does_not_touch_the_transactions_of_the_next_batch(sink: Sink) -> None:
     sink.commit(0, list(foreach_write(sink, 0, "a", "write of 0", 0, 1)))
     done = foreach_write(sink, 1, "b", "another driver", 0, 1)
 
@@ -531,7 +531,7 @@ def test_a_replay_leaves_what_the_next_batch_has_written_alone(sink: Sink) -> No
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_query_that_takes_over_a_sink_commits_what_was_decided(sink: Sink) -> None:
+def test_a_query_that_takes_over_a_sink_commits_the_decided_batch(sink: Sink) -> None:
     sink.decide_only(0, [sink.write(0, "a", task) for task in range(2)])
     sink.options = replace(sink.options, ledger_missing="begin")
     given = replace(sink.given(0, "b"), query="another")
@@ -542,7 +542,7 @@ def test_a_query_that_takes_over_a_sink_commits_what_was_decided(sink: Sink) -> 
     sink.expect((0, 0), (0, 1), (7, 7))
 
 
-def test_a_batch_written_by_a_users_answer_is_not_written_again_by_its_replay(sink: Sink) -> None:
+def test_a_batch_written_by_resolve_batch_is_not_written_again_by_its_replay(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
     sink.options = replace(sink.options, resolution=Resolution(batch=1, action=BatchAction.WRITE))
 
@@ -612,7 +612,7 @@ def forgetful(link: BrokerLink, producers: list[Producer]) -> Commits:
     return Commits(lost=known.lost, unknown=[*known.unknown, *unknown])
 
 
-def test_a_batch_whose_outcome_is_forgotten_stops_the_query_until_a_user_answers(
+def test_a_batch_with_a_forgotten_outcome_stops_the_query_until_it_is_resolved(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
@@ -633,7 +633,7 @@ def test_a_batch_whose_outcome_is_forgotten_stops_the_query_until_a_user_answers
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_batch_that_lost_rows_is_not_passed_over_by_the_next(sink: Sink) -> None:
+def test_a_batch_that_lost_rows_is_not_skipped_by_the_next(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
@@ -685,7 +685,7 @@ def test_an_attempt_that_is_fenced_before_it_sent_a_row_takes_another_slot(
     sink.expect((0, 0))
 
 
-def test_a_second_driver_on_a_checkpoint_is_told_so(sink: Sink) -> None:
+def test_the_error_of_a_second_driver_on_a_checkpoint_says_so(sink: Sink) -> None:
     mine = [sink.write(0, "a", task) for task in range(2)]
     sink.whole(0, "b")
 
@@ -706,7 +706,7 @@ def test_tasks_without_rows_take_part_without_a_transaction(sink: Sink) -> None:
     sink.expect((0, 0))
 
 
-def test_a_batch_write_whose_driver_died_is_completed_by_whoever_comes_next(sink: Sink) -> None:
+def test_a_batch_write_whose_driver_died_is_completed_by_the_next_write(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
     given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone] = []
@@ -819,7 +819,7 @@ def test_a_driver_that_died_in_the_middle_of_its_note_does_not_hold_up_later_bat
     end_transaction(sink.link, producer, commit=False)
 
 
-def test_a_sink_whose_name_begins_alike_is_left_alone_by_finish(sink: Sink) -> None:
+def test_finish_does_not_touch_a_sink_with_the_same_prefix(sink: Sink) -> None:
     sink.whole(0, "a")
 
     assert finish(sink.link, "sink-") == []
@@ -828,7 +828,7 @@ def test_a_sink_whose_name_begins_alike_is_left_alone_by_finish(sink: Sink) -> N
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_a_batch_write_whose_commit_was_not_answered_does_not_ask_for_a_second_copy(
+def test_a_batch_write_whose_commit_got_no_response_does_not_suggest_a_second_copy(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
@@ -853,7 +853,7 @@ def test_a_batch_write_whose_commit_was_not_answered_does_not_ask_for_a_second_c
     sink.expect(*((0, task) for task in range(tasks)))
 
 
-def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
+def test_a_lost_batch_write_of_one_transaction_is_not_reported_as_partly_committed(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
@@ -875,7 +875,7 @@ def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
     sink.expect()
 
 
-def test_a_batch_write_that_nobody_decided_is_not_completed(sink: Sink) -> None:
+def test_an_undecided_batch_write_is_not_completed(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
     given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:

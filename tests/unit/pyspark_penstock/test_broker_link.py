@@ -39,7 +39,7 @@ def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Responder]
         link.topics(["orders"])
 
 
-def test_an_answer_that_nobody_asked_for_is_not_read(port: Callable[[Responder], Scripted]) -> None:
+def test_a_response_that_is_too_large_is_not_read(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, __: struct.pack(">i", RESPONSE_BYTES_MAX + 1))
     with (
         BrokerLink(settings(scripted.bootstrap)) as link,
@@ -54,7 +54,7 @@ def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Re
         link.topics(["orders"])
 
 
-def test_what_is_known_of_a_topic_is_asked_once_until_it_is_forgotten(port: Callable[[Responder], Scripted]) -> None:
+def test_metadata_of_a_topic_is_cached_until_it_is_forgotten(port: Callable[[Responder], Scripted]) -> None:
     asked: list[int] = []
 
     def answer(api_key: int, correlation: bytes) -> bytes:
@@ -97,7 +97,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
     assert len(tries) == 1
 
 
-def test_patience_ends_with_the_failure_and_what_was_tried() -> None:
+def test_retries_end_with_the_failure_and_the_operation() -> None:
     link = BrokerLink(settings("127.0.0.1:1", api_timeout_ms=50))
     with pytest.raises(LinkDown, match=r"looking at the topics: broker 127\.0\.0\.1:1"):
         link.retrying("looking at the topics", lambda: link.topics(["orders"]))
@@ -117,7 +117,7 @@ class HastyClock:
         return self.seconds
 
 
-def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within_a_minute() -> None:
+def test_an_unreachable_cluster_fails_within_seconds_and_not_after_a_minute() -> None:
     clock = HastyClock()
     link = BrokerLink(settings("127.0.0.1:1,no-such-host.invalid:9092"), clock)
     with pytest.raises(Unreachable, match=r"no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1,no-such"):
@@ -125,7 +125,7 @@ def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within
     assert clock.seconds < 10
 
 
-def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Responder], Scripted]) -> None:
+def test_one_bootstrap_server_that_responds_is_enough(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 0, 12)))
     with BrokerLink(settings(f"127.0.0.1:1,{scripted.bootstrap}")) as link:
         link.require_contact()
@@ -147,7 +147,7 @@ def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Responder], Sc
         assert set(link.topics(["orders", "__consumer_offsets"])) == set(names)
 
 
-def test_room_for_answers_is_kept_and_never_taken_away_from_one_in_use() -> None:
+def test_a_response_buffer_is_reused_and_never_resized_while_in_use() -> None:
     buffer = ResponseBuffer()
     first = buffer.room(4)
     first[:] = b"abcd"

@@ -79,7 +79,7 @@ def test_orders_that_take_too_long_are_not_waited_for(tmp_path: Path) -> None:
     assert rig.look(SECONDS + DRAIN_SECONDS_MAX)
 
 
-def test_the_summary_says_what_was_still_on_its_way() -> None:
+def test_the_summary_counts_orders_that_are_not_processed_yet() -> None:
     done = summary({"sent": 1_500, "windowed": 1_500, "windows": 3, "table_rows": 1_500})
     cut = summary({"sent": 1_500, "windowed": 1_400, "windows": 1, "table_rows": 1_500})
 

@@ -33,7 +33,7 @@ def wait_for_ever(path: Path) -> subprocess.Popen[bytes]:
     return made
 
 
-def test_a_folder_tells_whose_it_is_and_stays_while_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_names_its_process_and_stays_while_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = make_folder()
     assert folder.name.startswith(f"penstock-demo-{os.getpid()}-{process_started(os.getpid())}-")
@@ -41,7 +41,7 @@ def test_a_folder_tells_whose_it_is_and_stays_while_that_runs(tmp_path: Path, mo
     assert folder.exists()
 
 
-def test_what_is_left_of_a_killed_demo_is_ended_and_removed(
+def test_the_processes_and_folder_of_a_killed_demo_are_removed(
     tmp_path: Path, sleeper: list[subprocess.Popen[bytes]]
 ) -> None:
     # The process id is in use, by somebody who began at another time.
@@ -54,7 +54,7 @@ def test_what_is_left_of_a_killed_demo_is_ended_and_removed(
     assert sleeper[1].poll() is None
 
 
-def test_what_is_named_otherwise_is_not_touched(tmp_path: Path) -> None:
+def test_folders_with_other_names_are_not_touched(tmp_path: Path) -> None:
     kept = tmp_path / "penstock-demo-mine"
     kept.mkdir()
     target = tmp_path / "target"

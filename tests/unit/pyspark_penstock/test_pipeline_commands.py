@@ -74,7 +74,7 @@ def test_a_rate_is_records_a_second(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["fast", "0", "-5", "5/m"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a rate such as 500/s"):
         rate_of(text)
 
@@ -97,7 +97,7 @@ def test_a_file_is_checked_without_spark_and_without_a_broker(tmp_path: Path) ->
     assert str(result.exception) == "sinks.b.consol: is not known: did you mean 'console'?"
 
 
-def test_a_broker_that_is_away_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_an_unreachable_broker_is_reported_before_spark_starts(tmp_path: Path) -> None:
     where = f"127.0.0.1:{free_port()}"
     result = run_command("archive", "t", "--to", str(tmp_path / "d"), "-b", where, "--state-dir", str(tmp_path / "s"))
     assert "connection refused" in str(result.exception)
@@ -130,7 +130,9 @@ def test_an_archive_from_before_keeps_its_name_and_so_its_checkpoint(tmp_path: P
         (["--expire", "1m", "--format", "delta"], "at least 1h"),
     ],
 )
-def test_what_an_archive_cannot_do_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_options_that_an_archive_does_not_support_are_bad_usage(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
     result = run_command("archive", "t", "--to", str(tmp_path / "d"), "--state-dir", str(tmp_path / "s"), *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())

@@ -93,7 +93,9 @@ def between_check_and_commit(kind: TableFormat, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_a_topic_that_was_created_again_is_told_from_the_one_in_the_table(kind: TableFormat, tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again_is_distinguished_from_the_one_in_the_table(
+    kind: TableFormat, tmp_path: Path
+) -> None:
     table = open_table(kind, str(tmp_path / "table"))
     put(table, 0, rows(0, 3))
     held = open_table(kind, str(tmp_path / "table")).held()
@@ -240,9 +242,7 @@ def test_a_commit_that_was_written_in_part_does_not_count(tmp_path: Path) -> Non
     assert held_offsets(table) == list(range(6))
 
 
-def test_a_writer_that_comes_late_with_an_old_number_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_writer_with_an_old_number_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number is free once the log was shortened, and must not count then."""
     slow, quick = (ParquetTable(Store(str(tmp_path))) for _ in range(2))
     put(slow, 0, rows(0, 3))

@@ -107,7 +107,7 @@ def test_files_that_are_being_written_stay(merged: LakeTable) -> None:
     assert merged.store.exists(written.files[0].path)
 
 
-def test_what_a_killed_batch_left_in_an_iceberg_table_goes_with_time(tmp_path: Path) -> None:
+def test_files_of_a_killed_batch_in_an_iceberg_table_expire(tmp_path: Path) -> None:
     table = open_table(TableFormat.ICEBERG, str(tmp_path))
     put(table, 0, rows(0, 3))
     left = write(table, 1, rows(3, 3)).files[0].path
@@ -190,13 +190,13 @@ def test_the_command_lists_and_deletes(merged: LakeTable, tmp_path: Path) -> Non
         (["--format", "delta", "--older-than", "soon"], "is not a time such as"),
     ],
 )
-def test_what_cannot_be_expired_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_expiring_an_unsupported_table_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
     result = run_command(str(tmp_path), *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())
 
 
-def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported(tmp_path: Path) -> None:
     result = run_command(
         str(tmp_path / "x"), "--format", "delta", "--older-than", "1d", "--state-dir", str(tmp_path / "s")
     )

@@ -158,7 +158,9 @@ def test_an_archive_is_partitioned_by_the_hour_or_by_fields_of_its_values() -> N
         (("value.a`b",), True, "is neither a column nor day"),
     ],
 )
-def test_what_an_archive_cannot_be_partitioned_by_is_refused(items: tuple[str, ...], typed: bool, words: str) -> None:
+def test_unsupported_partition_columns_of_an_archive_are_refused(
+    items: tuple[str, ...], typed: bool, words: str
+) -> None:
     with pytest.raises(WrongOption, match=words):
         archive_columns(items, typed=typed)
 

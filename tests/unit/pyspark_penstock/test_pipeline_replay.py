@@ -100,7 +100,7 @@ def test_a_slice_begins_and_ends_anywhere(table: LakeTable) -> None:
     assert sorted(found, key=lambda each: each[0]) == expected(*range(15))
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="there is nothing at"):
         make_plan(open_table(TableFormat.PARQUET, str(tmp_path / "nothing")), Wanted())
 
@@ -136,7 +136,7 @@ class Hands:
         return self.seconds
 
 
-def test_a_rate_gives_each_batch_what_has_come_due(tmp_path: Path) -> None:
+def test_a_rate_limits_each_batch_to_the_records_that_are_due(tmp_path: Path) -> None:
     table = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
     put(table, 0, rows(0, 1000, 0))
     plan = make_plan(table, Wanted())

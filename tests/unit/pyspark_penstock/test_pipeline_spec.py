@@ -50,7 +50,7 @@ def refusal(found: dict[str, Any]) -> str:
     return str(refused.value)
 
 
-def test_a_good_file_says_what_it_means() -> None:
+def test_a_valid_file_is_parsed() -> None:
     spec = parse_spec(GOOD, folder=Path("/here"))
     assert (spec.name, spec.interval_ms, spec.once) == ("orders", 5_000, False)
     assert spec.kafka == {"client.id": "me"}
@@ -105,7 +105,7 @@ def test_a_good_file_says_what_it_means() -> None:
         ("pipeline", 3, "pipeline: is a table of keys, not a number"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_key(path: str, value: Any, words: str) -> None:
+def test_an_error_names_its_key(path: str, value: Any, words: str) -> None:
     assert words in refusal(changed(path, value))
 
 

@@ -69,7 +69,7 @@ def test_the_next_task_is_connected_and_knows_no_leaders(pool: LinkPool, broker:
     assert asked.api_keys == [api_versions.API_KEY, *[metadata.API_KEY] * 3]
 
 
-def test_an_assumed_leader_is_not_asked_for_until_it_is_forgotten(
+def test_an_assumed_leader_is_not_looked_up_until_it_is_forgotten(
     pool: LinkPool, broker: Scripted, asked: Asked
 ) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
@@ -96,9 +96,7 @@ def test_a_task_that_fails_leaves_no_connection(pool: LinkPool, broker: Scripted
     assert broker.connections == 3
 
 
-def test_a_connection_with_an_answer_on_its_way_is_not_used_again(
-    pool: LinkPool, broker: Scripted, asked: Asked
-) -> None:
+def test_a_connection_with_a_pending_response_is_not_reused(pool: LinkPool, broker: Scripted, asked: Asked) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
         link.topics(["orders"])
         [address] = [link.settings.bootstrap.split(":")]

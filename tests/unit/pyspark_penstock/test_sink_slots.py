@@ -113,7 +113,7 @@ def test_no_attempt_aborts_what_another_writes_or_has_reported(chance: random.Ra
     assert len({each.slot for each in reported}) == len(reported)
 
 
-def test_the_attempt_number_alone_would_not_do() -> None:
+def test_the_attempt_number_alone_is_not_enough() -> None:
     """The schedule finds what slots are for."""
     assert any(schedule(random.Random(seed), naive)[1].aborted for seed in range(50))
 

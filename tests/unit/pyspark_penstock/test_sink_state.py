@@ -77,7 +77,7 @@ def test_a_later_batch_without_a_state_is_an_error_and_not_a_second_copy() -> No
     assert taken_over(None, batch=7, begin=True).generation == 1
 
 
-def test_every_run_has_a_generation_of_its_own_and_keeps_what_is_decided() -> None:
+def test_every_run_has_a_generation_of_its_own_and_keeps_decided_batches() -> None:
     now = taken_over(DECIDED, batch=5)
 
     assert (now.generation, now.run) == (3, "run-b")
@@ -90,14 +90,14 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused() -> None:
 
 
 @pytest.mark.parametrize("state", [DECIDED, replace(DECIDED, lost=(1,))])
-def test_a_batch_that_is_partly_in_is_not_passed_over(state: SinkState) -> None:
+def test_a_partly_committed_batch_is_not_skipped(state: SinkState) -> None:
     with pytest.raises(PartlyIn, match="batch 4 is partly committed"):
         taken_over(state, batch=5, outcome=Outcome(lost=(1,)))
     assert taken_over(state, batch=4, outcome=Outcome(lost=(1,))).lost == (1,)
 
 
 @pytest.mark.parametrize("batch", [4, 5])
-def test_a_batch_whose_outcome_is_unknown_stops_the_query_until_a_user_answers(batch: int) -> None:
+def test_a_batch_with_an_unknown_outcome_stops_the_query_until_it_is_resolved(batch: int) -> None:
     unknown = Outcome(unknown=(1,))
 
     with pytest.raises(OutcomeUnknown, match=r"tasks \[1\].*resolveBatch to 4:skip"):
@@ -179,7 +179,7 @@ def offsets(start: str, end: str, planned: int = 1) -> BatchOffsets:
         ({"content": None, "output": ""}, {"content": Content(11, 197)}, False),
     ],
 )
-def test_only_the_same_batch_is_passed_over(known: dict[str, object], new: dict[str, object], is_same: bool) -> None:
+def test_only_the_same_batch_is_skipped(known: dict[str, object], new: dict[str, object], is_same: bool) -> None:
     state = replace(DECIDED, decided=replace(BATCH, **known))  # type: ignore[arg-type]
     again = replace(REPLAY, **new)  # type: ignore[arg-type]
 
@@ -213,7 +213,7 @@ def test_a_second_output_is_refused_in_a_replay_too() -> None:
         decide(replayed, 2, second)
 
 
-def test_a_batch_that_was_written_because_a_user_said_so_is_not_written_by_its_replay() -> None:
+def test_a_batch_written_by_resolve_batch_is_not_written_by_its_replay() -> None:
     state = replace(DECIDED, decided=replace(BATCH, offsets=offsets("a", "b")))
     write = Resolution(batch=5, action=BatchAction.WRITE)
 
@@ -241,7 +241,7 @@ def test_a_user_may_say_that_a_batch_is_in_of_which_the_sink_has_no_state() -> N
         assert taken_over(state, batch=0, query=query, begin=True, resolution=left).batch == -1
 
 
-def test_an_answer_that_was_taken_is_not_offered_again() -> None:
+def test_an_action_that_took_effect_is_not_offered_again() -> None:
     state = replace(DECIDED, resolved=4)
 
     with pytest.raises(OtherBatch, match=r"4:write has taken effect.*another sinkId.*resolveBatch to 4:skip"):
@@ -256,7 +256,7 @@ def test_a_decision_that_was_repeated_finds_its_own_transactions() -> None:
     assert decide(state, 2, new) == state
 
 
-def test_a_query_that_takes_over_a_sink_has_its_own_answers() -> None:
+def test_a_query_that_takes_over_a_sink_has_its_own_resolutions() -> None:
     taken = taken_over(replace(DECIDED, resolved=4), batch=0, query="other", begin=True)
     write = Resolution(batch=4, action=BatchAction.WRITE)
     decided = decide(taken, taken.generation, replace(BATCH, generation=taken.generation))
@@ -266,7 +266,7 @@ def test_a_query_that_takes_over_a_sink_has_its_own_answers() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome(lost=(1,)), Outcome(unknown=(1,))])
-def test_an_answer_that_would_not_help_is_not_offered(outcome: Outcome) -> None:
+def test_an_action_that_would_not_help_is_not_offered(outcome: Outcome) -> None:
     """Spark runs batch 5: it will not give the rows of batch 4 again."""
     with pytest.raises(SinkError, match="4:skip") as refused:
         taken_over(DECIDED, batch=5, outcome=outcome)
@@ -291,7 +291,7 @@ def test_a_batch_with_lost_transactions_is_whole_only_when_all_of_them_are_writt
         decide(broken, 3, replace(REPLAY, written=WRITTEN[1:]))
 
 
-def test_what_is_void_cannot_be_decided() -> None:
+def test_a_void_generation_cannot_decide() -> None:
     dead = void(DECIDED, 5, 2)
 
     assert dead is not None
@@ -324,7 +324,7 @@ def written_by(tasks: int, chance: random.Random) -> tuple[Written, ...]:
     lost=st.lists(st.integers(0, 5000), max_size=5).map(tuple),
     known=st.booleans(),
 )
-def test_a_state_survives_its_pieces_whatever_larger_state_was_there(
+def test_a_state_is_decoded_from_its_pieces_after_a_larger_state(
     tasks: int, batch: int, lost: tuple[int], known: bool
 ) -> None:
     decided = replace(
@@ -354,7 +354,7 @@ def test_a_state_of_the_first_version_is_read() -> None:
     ]
 
 
-def test_a_state_of_a_later_version_is_refused_with_words() -> None:
+def test_a_state_of_a_later_version_is_refused_with_a_reason() -> None:
     piece = "1:" + base64.b64encode(zlib.compress(json.dumps({"version": 3}).encode())).decode()
 
     with pytest.raises(SinkError, match="version 3"):
@@ -413,7 +413,7 @@ def test_more_tasks_than_a_state_can_name_are_refused() -> None:
         encode_state(replace(DECIDED, decided=replace(BATCH, written=written_by(400_000, random.Random(3)))))
 
 
-def test_a_transactional_id_tells_its_generation() -> None:
+def test_a_transactional_id_has_its_generation() -> None:
     names = SinkNames(sink="orders-g7")
 
     assert names.generation_of(names.transactional_id(12, 3, 0)) == 12
@@ -421,7 +421,7 @@ def test_a_transactional_id_tells_its_generation() -> None:
     assert names.generation_of("orders-g7") is None
 
 
-def test_a_sink_does_not_take_another_ones_transactions_for_its_own() -> None:
+def test_a_sink_does_not_mistake_another_sinks_transactions_for_its_own() -> None:
     other = SinkNames(sink="orders-g7").transactional_id(1, 0, 0)
 
     assert SinkNames(sink="orders").generation_of(other) is None

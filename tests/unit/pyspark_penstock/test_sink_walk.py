@@ -343,7 +343,7 @@ def walk(chance: random.Random) -> None:
 
 @settings(max_examples=400)
 @given(chance=st.randoms(use_true_random=False))
-def test_nothing_is_lost_and_nothing_doubled_whatever_happens(chance: random.Random) -> None:
+def test_no_sequence_of_failures_loses_or_duplicates_rows(chance: random.Random) -> None:
     walk(chance)
 
 
@@ -391,7 +391,7 @@ def without(name: str, patch: pytest.MonkeyPatch) -> None:
         "a complete batch is noted",
     ],
 )
-def test_each_rule_that_is_taken_away_is_missed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_one_rule_the_walk_fails(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without(rule, monkeypatch)
 
     for seed in range(3000):

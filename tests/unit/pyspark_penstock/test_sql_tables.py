@@ -87,7 +87,7 @@ def test_names_that_sql_would_want_quoted_are_mapped_and_can_be_chosen() -> None
         ),
     ],
 )
-def test_what_cannot_be_registered_is_refused_before_anything_is(topics: list[str], how: Any, message: str) -> None:
+def test_a_wrong_table_is_refused_before_any_view_is_registered(topics: list[str], how: Any, message: str) -> None:
     session = Session()
 
     with pytest.raises(WrongOption, match=message):

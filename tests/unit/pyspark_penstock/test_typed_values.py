@@ -76,7 +76,7 @@ def test_a_json_value_becomes_a_row_of_its_schema() -> None:
     }
 
 
-def test_fields_that_are_missing_are_null_and_a_string_takes_the_json_of_anything() -> None:
+def test_missing_fields_are_null_and_a_string_column_takes_any_json() -> None:
     rows, reasons = parse([b"{}", b'{"name": {"a": 1.5}}'], "json", "id bigint, name string")
     assert reasons == [None, None]
     assert rows == [{"id": None, "name": None}, {"id": None, "name": '{"a": 1.5}'}]
@@ -170,7 +170,7 @@ def test_json_is_read_as_spark_reads_it(schema: str, text: str, value: Any) -> N
         ("a map<string, int>", '{"k": 1.5}', "a{} is a number with a fraction or an exponent"),
     ],
 )
-def test_what_does_not_fit_has_a_reason_that_names_it(schema: str, text: str, reason: str) -> None:
+def test_a_value_that_does_not_fit_has_a_reason_that_names_the_field(schema: str, text: str, reason: str) -> None:
     assert parse([f'{{"a": {text}}}'.encode()], "json", schema) == ([None], [reason])
 
 
@@ -207,7 +207,7 @@ def test_a_default_that_does_not_fit_its_column_is_refused(schema: str) -> None:
         value_parser(ValueFormat(name="json", schema=schema))
 
 
-def test_a_row_that_does_not_fit_leaves_the_rows_beside_it_alone() -> None:
+def test_a_row_that_does_not_fit_does_not_affect_other_rows() -> None:
     good = [json.dumps({"at": f"2026-01-01T00:00:{number % 60:02}Z", "n": number}).encode() for number in range(1_000)]
     values = list(good)
     values[3], values[500], values[501], values[999] = (
@@ -294,7 +294,7 @@ def test_an_array_whose_elements_take_no_bytes_is_refused(kind: Any, words: str)
         AvroSchema.of(record(kind))
 
 
-def test_strings_are_utf_8_and_what_is_not_has_a_reason() -> None:
+def test_strings_are_utf_8_or_have_a_reason() -> None:
     assert parse(["grün".encode(), None], "string") == (["grün", None], [None, None])
     rows, reasons = parse([b"ok", b"\xff"], "string")
     assert rows == ["ok", None]
@@ -367,7 +367,7 @@ def test_columns_that_are_none_are_refused(text: str) -> None:
         value_parser(ValueFormat(name="json", schema=text))
 
 
-def test_columns_may_have_what_columns_of_a_table_have() -> None:
+def test_columns_may_have_the_clauses_of_create_table() -> None:
     schema = parse_ddl(
         "id BIGINT NOT NULL COMMENT 'it''s', -- a comment\n `a``b` varchar(5), "
         "c CHAR(2) DEFAULT 'x' COMMENT \"c\" NOT NULL, at timestamp_ntz /* local */, "
@@ -412,7 +412,7 @@ def test_columns_may_have_what_columns_of_a_table_have() -> None:
         ("a map<int, int>", "must be strings"),
     ],
 )
-def test_columns_that_values_cannot_have_are_refused_with_words(text: str, words: str) -> None:
+def test_columns_that_values_cannot_have_are_refused_with_a_reason(text: str, words: str) -> None:
     with pytest.raises(ValueError) as refused:
         value_parser(ValueFormat(name="json", schema=text))
     assert words in str(refused.value)

@@ -152,7 +152,7 @@ def test_json_is_written_as_to_json_writes_it() -> None:
     ]
 
 
-def test_an_instant_is_written_in_utc_whatever_the_sessions_zone() -> None:
+def test_an_instant_is_written_in_utc_in_any_session_time_zone() -> None:
     kind = parse_ddl("at timestamp")
     column = pyarrow.array([0], pyarrow.int64()).cast(pyarrow.timestamp("us", "Asia/Tokyo"))
     rows = pyarrow.StructArray.from_arrays([column], names=["at"])

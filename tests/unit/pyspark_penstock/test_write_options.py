@@ -28,7 +28,7 @@ def test_producer_properties_are_passed_on() -> None:
     assert (made.transaction_timeout_ms, made.link.client_id, made.timestamp_column) == (1234, "me", "Ordered_at")
 
 
-def test_a_level_of_another_codec_is_left_alone() -> None:
+def test_a_level_of_another_codec_is_ignored() -> None:
     made = WriteOptions.of(BARE | {"kafka.compression.type": "lz4", "kafka.compression.zstd.level": "9"})
 
     assert (made.codec, made.level) == (LZ4, None)
@@ -64,7 +64,7 @@ def test_formats_of_keys_and_values_are_taken() -> None:
         ("ledgermissing", "perhaps", "must be one of fail, begin"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(name: str, value: str, says: str) -> None:
+def test_wrong_options_are_refused(name: str, value: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         WriteOptions.of(BARE | {name: value})
 

@@ -215,12 +215,12 @@ def events(text: str) -> list[Event]:
     return list(parse(text.splitlines()))
 
 
-def test_a_good_history_has_no_anomaly() -> None:
+def test_a_valid_history_has_no_anomaly() -> None:
     assert check(events(GOOD)) == ()
 
 
 @pytest.mark.parametrize(("kind", "text"), [pytest.param(kind, text, id=name) for name, kind, text in BAD])
-def test_a_bad_history_shows_its_anomaly_and_no_other(kind: Kind, text: str) -> None:
+def test_an_invalid_history_has_its_anomaly_and_no_other(kind: Kind, text: str) -> None:
     assert {anomaly.kind for anomaly in check(events(text))} - {kind} <= IMPLIED.get(kind, frozenset())
     assert kind in {anomaly.kind for anomaly in check(events(text))}
 
@@ -344,7 +344,7 @@ def test_a_value_taken_from_a_perfect_log_is_missed(history: list[Event], data: 
 
 
 @given(st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 7), max_size=3)))
-def test_circles_are_found_where_there_are_any(graph: dict[int, set[int]]) -> None:
+def test_cycles_are_found_if_there_are_any(graph: dict[int, set[int]]) -> None:
     graph = {node: targets - {node} for node, targets in graph.items()}
 
     found = list(cycles(graph))
@@ -373,7 +373,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
-def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
+def test_the_command_prints_anomalies_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(BAD[0][2], encoding="utf-8")
 
@@ -383,7 +383,7 @@ def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
     assert "inconsistent offsets: t/0: offset 0 holds 1, 2" in done.stdout
 
 
-def test_the_command_is_content_with_a_good_history(tmp_path: Path) -> None:
+def test_the_command_accepts_a_valid_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(GOOD, encoding="utf-8")
 
@@ -393,7 +393,7 @@ def test_the_command_is_content_with_a_good_history(tmp_path: Path) -> None:
     assert "no anomalies in 14 events" in done.stdout
 
 
-def test_the_command_refuses_what_is_no_history(tmp_path: Path) -> None:
+def test_the_command_refuses_a_file_that_is_not_a_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("hello\n", encoding="utf-8")
 

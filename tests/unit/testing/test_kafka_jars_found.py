@@ -26,7 +26,7 @@ def test_the_users_own_jars_are_found_from_a_folder_below(jars_above: Path) -> N
     assert find_libs() == jars_above
 
 
-def test_another_users_jars_are_passed_over(jars_above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_jars_are_ignored(jars_above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, stat = os.getuid() + 1, Path.stat
 
     def owned_by_another(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
