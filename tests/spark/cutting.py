@@ -1,4 +1,4 @@
-"""A proxy before a broker that kills somebody at a chosen request: the client that sent it, or the broker itself.
+"""A proxy before a broker that kills a process at a chosen request: the client that sent it, or the broker itself.
 
 So every step of a protocol is a place to die, before the broker has done what was asked or after, and the code under
 test knows nothing of it.
@@ -51,7 +51,8 @@ BROKER = "broker"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Kill the victim at the n-th request of an API, before the broker sees it or before the client sees the answer."""
+    """Kill the victim at the n-th request of an API, before the broker sees it or before the client sees the
+    response."""
 
     api: int
     number: int
@@ -217,10 +218,10 @@ def owner_of(local_port: int, remote_port: int) -> int:
             wanted = f"socket:[{fields[9]}]"
             break
     else:
-        raise AssertionError(f"nobody is at port {local_port}")
+        raise AssertionError(f"no process is at port {local_port}")
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             for descriptor in os.listdir(f"/proc/{entry}/fd"):
                 if os.readlink(f"/proc/{entry}/fd/{descriptor}") == wanted:
                     return int(entry)
-    raise AssertionError(f"nobody owns {wanted}")
+    raise AssertionError(f"no process owns {wanted}")

@@ -95,7 +95,7 @@ class MovedQuery:
 
     def must_run(self, checkpoint: Path) -> None:
         failure = self.run(checkpoint)
-        assert not failure, self.told(failure)
+        assert not failure, self.with_history(failure)
 
     def copy(self) -> Path:
         made = self.folder / uuid.uuid4().hex
@@ -127,20 +127,20 @@ class MovedQuery:
     def _end(self, refusal: str, moved: Path) -> bool:
         """One of two checkpoints goes on: the moved one unless it was refused. Everything is in once then."""
         if refusal:
-            assert is_said(refusal), self.told("refused without words")
+            assert is_refusal(refusal), self.with_history("refused without a reason")
         else:
             self.checkpoint = moved
         self.round()
         try:
             check_once(self.lines, values(self.bootstrap, self.topic))
         except AssertionError as error:
-            raise AssertionError(self.told(str(error))) from None
+            raise AssertionError(self.with_history(str(error))) from None
         return bool(refusal)
 
-    def told(self, what: str) -> str:
+    def with_history(self, what: str) -> str:
         return "\n".join([what, "this is what happened:", *self.history])
 
 
-def is_said(refusal: str) -> bool:
-    """Whether a failure is one of the sink's refusals, in words that name the batch or the checkpoint."""
+def is_refusal(refusal: str) -> bool:
+    """Whether a failure is a refusal of the sink that names the batch or the checkpoint."""
     return any("pyspark_penstock." in line and "batch" in line for line in refusal.splitlines())

@@ -1,4 +1,4 @@
-"""`penstock pipeline` and `penstock demo` as processes of their own: started, asked about, killed."""
+"""`penstock pipeline` and `penstock demo` as processes: started, inspected, killed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: 
 
 
 def known_state(folder: Path, name: str) -> PipelineState:
-    """What ``penstock pipeline status`` tells."""
+    """The state that ``penstock pipeline status`` shows."""
     registry = Registry(folder / "state")
     found = registry.find(name)
     assert found is not None, f"nothing is known of {name}"
@@ -60,13 +60,13 @@ def known_state(folder: Path, name: str) -> PipelineState:
 
 
 def wait_for_batches(child: Child, folder: Path, name: str, count: int = 1) -> None:
-    """Until this very process has told of so many batches."""
+    """Whether this very process has reported so many batches."""
     child.wait_until(
-        lambda: has_told(folder / "state", name, child.pid, count), what=f"batch of {name}", seconds_max=SECONDS_MAX
+        lambda: has_reported(folder / "state", name, child.pid, count), what=f"batch of {name}", seconds_max=SECONDS_MAX
     )
 
 
-def has_told(state: Path, name: str, pid: int, batches: int = 1) -> bool:
+def has_reported(state: Path, name: str, pid: int, batches: int = 1) -> bool:
     """Whether a process has noted so many batches of a pipeline."""
     found = Registry(state).find(name)
     return found is not None and found.pid == pid and sum(each.batches for each in found.queries) >= batches
@@ -103,7 +103,7 @@ def kill_all(child: Child) -> None:
 
 
 def run_command(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
-    """What a command answers in JSON."""
+    """The JSON output of a command."""
     done = subprocess.run(
         [*command(*arguments), "-o", "json"],
         capture_output=True,

@@ -1,6 +1,6 @@
 """The pages about Spark: their Python in one session, their commands in one shell, on one broker.
 
-A page's Python knows only what the page itself has said.
+A page's Python has only the names that the page itself defines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Archives and replays on real Spark and a real broker: every record once, whatever happens on the way."""
+"""Archives and replays on real Spark and a real broker: every record once, through all failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "id BIGINT, note STRING"
 SEND_SECONDS_MAX = 90.0
 ADDRESS = "file://"
-"""What is said by an address is not taken for a path of this machine on the way."""
+"""An address is never mistaken for a local path."""
 
 
 def send(bootstrap: str, topic: str, first: int, count: int, *, broken: tuple[int, ...] = ()) -> None:

@@ -63,9 +63,9 @@ def test_an_archive_mistakes_no_batch_or_topic_for_another(
     for lost in (fresh, replace(what, checkpoint=str(tmp_path / "lost"))):
         with pytest.raises(TopicRecreated, match=f"topic {topic} was deleted and created again"):
             start_archive(spark, lost)
-    anew = replace(what, to=str(tmp_path / "new"), checkpoint=str(tmp_path / "new-checkpoint"))
-    archive(spark, anew)
-    assert ids(anew.open_table()) == list(range(100, 109))
+    other = replace(what, to=str(tmp_path / "new"), checkpoint=str(tmp_path / "new-checkpoint"))
+    archive(spark, other)
+    assert ids(other.open_table()) == list(range(100, 109))
 
 
 def create_again(bootstrap: str, topic: str) -> None:

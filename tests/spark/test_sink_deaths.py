@@ -52,7 +52,7 @@ class Died(BaseException):
 
 
 class DyingLink(BrokerLink):
-    """The link of a process that is killed at its n-th request, before it is sent or before its answer is seen."""
+    """The link of a process that is killed at its n-th request, before it is sent or before its response is seen."""
 
     def __init__(self, settings: LinkSettings, number: int, *, after: bool) -> None:
         super().__init__(settings)

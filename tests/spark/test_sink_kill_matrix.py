@@ -45,7 +45,7 @@ from spark.cutting import (
 )
 from spark.driver_program import SECRET
 from spark.executors_program import EVENTS, OUTCOMES, REDUCERS
-from spark.moved_checkpoints import MovedQuery, is_said, with_each_batch, with_sink
+from spark.moved_checkpoints import MovedQuery, is_refusal, with_each_batch, with_sink
 from spark.pipeline_processes import wait_until
 from spark.spark_processes import DRIVER_SECONDS_MAX, driver, kill_driver
 from spark.topic_contents import make_topic, values
@@ -96,7 +96,7 @@ class Matrix:
         self.refusals: Counter[str] = Counter()
 
     def chance(self, kind: str) -> random.Random:
-        """The same seed gives every kind the same choices, whatever else runs."""
+        """The same seed gives every kind the same choices, independent of the others."""
         print(f"\n{kind}: {wanted(kind)} kills, PENSTOCK_TEST_SPARK_SEED={SEED}", flush=True)
         return random.Random(f"{SEED} {kind}")
 
@@ -125,7 +125,7 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @contextlib.contextmanager
-def told(history: list[str]) -> Iterator[None]:
+def history_on_failure(history: list[str]) -> Iterator[None]:
     """What was done goes with what is found wrong."""
     try:
         yield
@@ -158,7 +158,7 @@ def test_a_stream_whose_workers_or_broker_are_killed(
     stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             cuts = random_cuts(chance, victim)
             for _ in cuts:
@@ -182,7 +182,7 @@ def test_batch_writes_whose_workers_or_broker_are_killed(
     tables = Tables(topic=make_topic(proxy.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             cuts = random_cuts(chance, victim)
             proxy.arm(*cuts)
@@ -225,7 +225,7 @@ def test_writes_behind_a_shuffle_whose_executors_are_killed(
         matrix.kills[f"executor {each['kind']}"] += each["killed"]
     assert status == 0, child.tail()
 
-    with told([json.dumps(each) for each in outcomes]):
+    with history_on_failure([json.dumps(each) for each in outcomes]):
         assert matrix.kills["executor stream"] >= kills[0]
         assert matrix.kills["executor batch"] >= kills[1]
         assert [each for each in outcomes if each["failure"] not in ("", "late worker")] == []
@@ -311,7 +311,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
     history: list[str] = []
     stream: CountedStream | None = None
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             if stream is None:
                 stream = CountedStream(tmp_path / str(number), make_topic(forgetful.bootstrap))
@@ -337,7 +337,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
                 refusal = str(error)
             note(history, f"{cut}, {timeout}: {refusal or 'went on'}")
             if refusal:
-                assert is_said(refusal)
+                assert is_refusal(refusal)
                 matrix.refusals[kind] += 1
                 stream = None
             else:
@@ -354,13 +354,13 @@ def forget_commit(stream: CountedStream, spark: SparkSession, bootstrap: str, op
 
 
 def unfinished_writes(bootstrap: str) -> str:
-    """Complete batch writes without a name by hand, and forget those that cannot be; what was said of them."""
-    said = StringIO()
-    with contextlib.redirect_stdout(said):
+    """Complete batch writes without a name by hand, and forget those that cannot be; returns the output."""
+    output = StringIO()
+    with contextlib.redirect_stdout(output):
         status = finish([bootstrap])
-        for name in re.findall(r"--forget (\S+)", said.getvalue()):
+        for name in re.findall(r"--forget (\S+)", output.getvalue()):
             assert finish([bootstrap, "--forget", name]) == 0
-    return said.getvalue() if status else ""
+    return output.getvalue() if status else ""
 
 
 def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
@@ -371,7 +371,7 @@ def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
     tables = Tables(topic=make_topic(forgetful.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for _ in matrix.until_done(kind):
             timeout = {"kafka.transaction.timeout.ms": chance.choice((SHORT_TIMEOUT_MS, LONG_TIMEOUT_MS))}
             cut = late_cut(chance)
@@ -387,7 +387,7 @@ def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
                 refusal = unfinished_writes(forgetful.bootstrap)
             note(history, f"{cut} {name or 'plain'} {timeout}: {refusal or 'whole'}")
             if refusal:
-                assert is_said(refusal) or "is partly committed" in refusal or "are committed is unknown" in refusal
+                assert is_refusal(refusal) or "is partly committed" in refusal or "are committed is unknown" in refusal
                 matrix.refusals[kind] += 1
                 tables = Tables(topic=make_topic(forgetful.bootstrap))
             else:
@@ -440,7 +440,7 @@ def test_a_stream_whose_driver_is_killed(matrix: Matrix, tmp_path: Path) -> None
     chance = matrix.chance(kind)
     history: list[str] = []
 
-    with CuttingProxy() as proxy, told(history):
+    with CuttingProxy() as proxy, history_on_failure(history):
         stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
 
         def start() -> Child:
@@ -465,7 +465,10 @@ def test_batch_writes_whose_driver_is_killed(spark: SparkSession, matrix: Matrix
     chance = matrix.chance(kind)
     history: list[str] = []
 
-    with CuttingProxy({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}) as proxy, told(history):
+    with (
+        CuttingProxy({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}) as proxy,
+        history_on_failure(history),
+    ):
         topic, side = (make_topic(proxy.bootstrap) for _ in range(2))
         last = 0
         for number in matrix.until_done(kind):

@@ -112,7 +112,7 @@ class Sink:
 
 @pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.needs("kafka-jars"))])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Our broker, and Apache Kafka: the sink asks nothing that only one of them answers."""
+    """Our broker, and Apache Kafka: the sink uses no request that only one of them serves."""
     if request.param == "penstock":
         yield request.getfixturevalue("broker").bootstrap
         return
@@ -164,7 +164,7 @@ def test_the_next_run_completes_a_batch_whose_driver_died_after_the_decision(sin
         assert each.written is not None
         end_transaction(sink.link, each.assignment.names.producer(each.generation, each.written), commit=True)
 
-    # The replay may cut the rows into other tasks: what is decided is not written again whatever the cut.
+    # The replay may distribute the rows over other tasks: a decided batch is never written again.
     rows = [row for task in range(2) for row in sink.rows(0, task)]
     with BrokerLink(sink.options.link) as link:
         sink.commit(0, [write_task(link, sink.options, sink.given(0, "b"), 0, 0, rows)])
@@ -559,8 +559,8 @@ def test_a_user_may_skip_a_batch_whose_state_has_expired(sink: Sink) -> None:
 
     with pytest.raises(LedgerMissing, match="resolveBatch to 1:skip"):
         sink.write(1, "b", 0)
-    told = Resolution(batch=1, action=BatchAction.SKIP)
-    sink.options = replace(sink.options, ledger_missing="begin", resolution=told)
+    skip = Resolution(batch=1, action=BatchAction.SKIP)
+    sink.options = replace(sink.options, ledger_missing="begin", resolution=skip)
     sink.whole(1, "c")
     sink.options = replace(sink.options, ledger_missing="fail", resolution=None)
     sink.whole(1, "d")
@@ -606,7 +606,7 @@ def test_a_complete_batch_is_not_written_again_when_its_transactional_ids_have_e
 
 
 def forgetful(link: BrokerLink, producers: list[Producer]) -> Commits:
-    """What brokers answer after transactional.id.expiration.ms, to the transactions of batch 0."""
+    """Brokers that have expired the transactional ids of batch 0 (transactional.id.expiration.ms)."""
     unknown = [each for each in producers if "-g1-" in (each.transactional_id or "")]
     known = commit_all(link, [each for each in producers if each not in unknown])
     return Commits(lost=known.lost, unknown=[*known.unknown, *unknown])
@@ -838,11 +838,11 @@ def test_a_batch_write_whose_commit_got_no_response_does_not_suggest_a_second_co
         with BrokerLink(sink.options.link) as link:
             done.append(write_task(link, sink.options, given, task, 0, sink.rows(0, task)))
 
-    def unanswered(link: BrokerLink, producers: list[Producer]) -> Commits:
+    def no_response(link: BrokerLink, producers: list[Producer]) -> Commits:
         commit_all(link, producers[:1])
         raise LinkDown("it closed the connection")
 
-    monkeypatch.setattr("pyspark_penstock.sink.commit_all", unanswered)
+    monkeypatch.setattr("pyspark_penstock.sink.commit_all", no_response)
     with pytest.raises(
         SinkError, match=rf"{tasks * ROWS} rows to topic .* whether they are committed is unknown.*batchId"
     ):

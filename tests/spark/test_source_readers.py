@@ -96,8 +96,8 @@ class Topics:
 
     def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
         chosen = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": topic}
-        patient = {"kafka.default.api.timeout.ms": "90000", "kafkaConsumer.pollTimeoutMs": "90000"}
-        return {"kafka.bootstrap.servers": self.bootstrap, **patient, **chosen, **options}
+        waiting_reader = {"kafka.default.api.timeout.ms": "90000", "kafkaConsumer.pollTimeoutMs": "90000"}
+        return {"kafka.bootstrap.servers": self.bootstrap, **waiting_reader, **chosen, **options}
 
 
 @pytest.fixture(scope="module")
@@ -297,8 +297,8 @@ def test_a_trigger_reads_no_more_than_its_limit(topics: Topics, running: list[St
 def test_a_trigger_waits_for_enough_but_not_for_ever(topics: Topics, running: list[StreamReader]) -> None:
     name = topics.make()
     reader = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
-    patient = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="0ms")
-    running += [reader, patient]
+    waiting_reader = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="0ms")
+    running += [reader, waiting_reader]
     limit = reader.getDefaultReadLimit()
     begun = reader.initialOffset()
     topics.fill(name, b"first")
@@ -306,8 +306,8 @@ def test_a_trigger_waits_for_enough_but_not_for_ever(topics: Topics, running: li
     assert after == {name: {"0": 1}}
     topics.fill(name, b"one more")
     assert reader.latestOffset(after, limit) == after
-    patient.latestOffset(begun, limit)
-    assert patient.latestOffset(after, limit) == {name: {"0": 2}}
+    waiting_reader.latestOffset(begun, limit)
+    assert waiting_reader.latestOffset(after, limit) == {name: {"0": 2}}
     topics.fill(name, *[b"many"] * 10)
     assert reader.latestOffset(after, limit) == {name: {"0": 12}}
 

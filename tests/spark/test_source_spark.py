@@ -1,4 +1,4 @@
-"""Topics through Spark itself: batch and stream, what users write, and what they are told when it is wrong."""
+"""Topics through Spark itself: batch and stream, options of users, and errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BATCHES = 1 + MICRO_BATCHES + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How one attempt of a task ended, as Spark's event log tells."""
+    """How one attempt of a task ended, from Spark's event log."""
 
     stage: int
     task: int

@@ -101,7 +101,7 @@ def test_a_listener_shows_rows_times_offsets_and_lag_of_a_query(
 
 
 def scraped_until(url: str, *parts: Any) -> str:
-    """The metrics once a line has all these parts: events come a moment after what they tell of."""
+    """The metrics once a line has all these parts: events arrive a moment after their cause."""
     deadline = Deadline(EVENT_SECONDS_MAX)
     while True:
         with urllib.request.urlopen(url, timeout=30) as response:

@@ -77,7 +77,7 @@ def test_live_members_are_named_in_the_refusal() -> None:
         "cannot move group g: it has 2 live members: "
         "m-1 (client billing, host 10.0.0.7); m-2 (client spare, host 10.0.0.8)"
     )
-    refuse_live_members("nobody there", None)
+    refuse_live_members("no members", None)
 
 
 def test_a_report_shows_lag_owner_and_speed() -> None:

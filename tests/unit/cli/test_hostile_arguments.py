@@ -1,4 +1,4 @@
-"""Every command with arguments that nobody means: it ends in words and with an exit code, never with a traceback."""
+"""Every command with hostile arguments: it exits with a message and an exit code, never with a traceback."""
 
 from __future__ import annotations
 

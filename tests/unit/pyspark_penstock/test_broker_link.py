@@ -24,8 +24,8 @@ from pyspark_penstock.link import (
 def port() -> Iterator[Callable[[Responder], Scripted]]:
     opened: list[Scripted] = []
 
-    def open_port(answer: Responder) -> Scripted:
-        opened.append(Scripted(answer))
+    def open_port(respond: Responder) -> Scripted:
+        opened.append(Scripted(respond))
         return opened[-1]
 
     yield open_port
@@ -55,23 +55,23 @@ def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Re
 
 
 def test_metadata_of_a_topic_is_cached_until_it_is_forgotten(port: Callable[[Responder], Scripted]) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
-    def answer(api_key: int, correlation: bytes) -> bytes:
-        asked.append(api_key)
+    def respond(api_key: int, correlation: bytes) -> bytes:
+        requested.append(api_key)
         if api_key == api_versions.API_KEY:
             return versions(correlation, (metadata.API_KEY, 0, 12))
         return one_topic(correlation)
 
-    scripted = port(answer)
+    scripted = port(respond)
     with BrokerLink(settings(scripted.bootstrap)) as link:
         assert link.leader("orders", 0) == ("h", 9)
         assert link.leader("orders", 0) == ("h", 9)
         assert link.topic_id("orders") == b"i" * 16
-        assert asked.count(metadata.API_KEY) == 1
+        assert requested.count(metadata.API_KEY) == 1
         link.forget()
         link.leader("orders", 0)
-        assert asked.count(metadata.API_KEY) == 2
+        assert requested.count(metadata.API_KEY) == 2
     assert scripted.connections == 1
 
 
@@ -136,13 +136,13 @@ def test_one_bootstrap_server_that_responds_is_enough(port: Callable[[Responder]
 def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Responder], Scripted]) -> None:
     names = {"orders": False, "__consumer_offsets": True}
 
-    def answer(api_key: int, correlation: bytes) -> bytes:
+    def respond(api_key: int, correlation: bytes) -> bytes:
         if api_key == api_versions.API_KEY:
             return versions(correlation, (metadata.API_KEY, 0, 12))
         found = [metadata.MetadataResponseTopic(name=name, is_internal=own) for name, own in names.items()]
         return framed(correlation + b"\0" + metadata.encode_response(metadata.Response(topics=found), 12))
 
-    with BrokerLink(settings(port(answer).bootstrap)) as link:
+    with BrokerLink(settings(port(respond).bootstrap)) as link:
         assert set(link.topics(None)) == {"orders"}
         assert set(link.topics(["orders", "__consumer_offsets"])) == set(names)
 

@@ -44,7 +44,7 @@ def test_a_folder_names_its_process_and_stays_while_that_runs(tmp_path: Path, mo
 def test_the_processes_and_folder_of_a_killed_demo_are_removed(
     tmp_path: Path, sleeper: list[subprocess.Popen[bytes]]
 ) -> None:
-    # The process id is in use, by somebody who began at another time.
+    # The process id is in use by a process that started at another time.
     left = tmp_path / f"penstock-demo-{os.getpid()}-1-abc"
     (left / "data").mkdir(parents=True)
     sleeper += [wait_for_ever(left / "data"), wait_for_ever(tmp_path / "elsewhere" / "data")]

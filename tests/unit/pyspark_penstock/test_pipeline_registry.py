@@ -124,8 +124,8 @@ def test_reports_add_up() -> None:
 def test_an_idle_query_does_not_hide_its_next_batch() -> None:
     """Numbers and rows as Spark reports them of a query with pauses."""
     waiting, run = {"triggerExecution": 1}, {"addBatch": 5, "triggerExecution": 9}
-    told = [(0, 0, run), (1, 7, run), (2, 0, waiting), (2, 0, waiting), (2, 5, run), (3, 0, waiting)]
-    reports = [{"batchId": batch, "numInputRows": rows, "durationMs": parts} for batch, rows, parts in told]
+    progress = [(0, 0, run), (1, 7, run), (2, 0, waiting), (2, 0, waiting), (2, 5, run), (3, 0, waiting)]
+    reports = [{"batchId": batch, "numInputRows": rows, "durationMs": parts} for batch, rows, parts in progress]
     assert [each["numInputRows"] for each in new_batches(reports, -1)] == [0, 7, 5]
     assert [each["numInputRows"] for each in new_batches(reports, 1)] == [5]
     assert new_batches(reports, 2) == []

@@ -1,4 +1,4 @@
-"""Declared pipelines: what a file may say, and how it is told what is wrong with it."""
+"""Declared pipelines: valid files, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read may be told, and the words in which everything else is refused."""
+"""The options of a read, and the messages with which wrong ones are refused."""
 
 from __future__ import annotations
 

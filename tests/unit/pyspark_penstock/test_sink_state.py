@@ -159,7 +159,7 @@ def offsets(start: str, end: str, planned: int = 1) -> BatchOffsets:
         ({}, {"content": Content(12, 1)}, False),
         ({"offsets": offsets("a", "b")}, {}, True),
         ({"offsets": offsets("a", "b")}, {"content": Content(11, 197)}, False),
-        # With them the plan decides, whatever the rows.
+        # With offsets the plan decides, not the rows.
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("a", "b"), "content": Content(1, 1)}, True),
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("a", "c")}, False),
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("c", "b")}, False),

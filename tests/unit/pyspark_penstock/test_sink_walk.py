@@ -45,7 +45,7 @@ class Transaction:
     status: str = OPEN
     is_forgotten: bool = False
     is_replaced: bool = False
-    """A later batch uses the id: its end can no longer be asked for."""
+    """A later batch uses the id: the outcome can no longer be looked up."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ TYPED = {"value.format": "json", "value.schema": "id bigint, `the name` string, 
 
 
 class Session:
-    """Takes down what it is asked."""
+    """Records the statements it gets."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []

@@ -1,4 +1,4 @@
-"""No value fails a query: whatever bytes a topic holds, a row is a value or a reason."""
+"""No value fails a query: for any bytes in a topic, a row is a value or a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values with a type: what fits its schema is taken whole, what does not has a reason."""
+"""Typed values: a value that fits its schema is parsed whole, any other has a reason."""
 
 from __future__ import annotations
 

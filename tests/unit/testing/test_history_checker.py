@@ -129,7 +129,7 @@ BAD: list[tuple[str, Kind, str]] = [
            {"process": 1, "outcome": "fail", "ops": [["poll", {"t/0": [[1, 2]]}]]}""",
     ),
     (
-        "somebody's value stands inside of a transaction",
+        "another operation's value is inside a transaction",
         Kind.SEND_SKIP,
         """{"process": 1, "outcome": "ok", "ops": [["send", "t/0", 1, 0], ["send", "t/0", 3, 2]]}
            {"process": 2, "outcome": "ok", "ops": [["send", "t/0", 2, 1]]}
@@ -226,7 +226,7 @@ def test_an_invalid_history_has_its_anomaly_and_no_other(kind: Kind, text: str) 
 
 
 IMPLIED = {
-    # A value that stands elsewhere than it was said to leaves a place that another takes.
+    # A value at another offset than acknowledged leaves an offset that another value takes.
     Kind.INCONSISTENT_OFFSETS: frozenset({Kind.DUPLICATE}),
     # Somebody between two values of a transaction was overwritten by it and has overwritten it.
     Kind.SEND_SKIP: frozenset({Kind.G0}),
@@ -306,8 +306,8 @@ def good_histories(draw: st.DrawFn) -> list[Event]:
         sends: list[Send] = []
         lands = outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and draw(st.booleans()))
         for key in sorted(touched):
-            told = outcome is Outcome.OK or draw(st.booleans())
-            sends.append(Send(key=key, value=value, offset=ends[key] if told else None))
+            is_acknowledged = outcome is Outcome.OK or draw(st.booleans())
+            sends.append(Send(key=key, value=value, offset=ends[key] if is_acknowledged else None))
             if lands:
                 committed[key].append((ends[key], value))
             ends[key] += 2
