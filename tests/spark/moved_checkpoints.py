@@ -1,4 +1,4 @@
-"""A query whose checkpoint its user restores from a backup, or copies: it goes on rightly, or it is refused."""
+"""A query whose user restores its checkpoint from a backup, or copies it: it continues correctly, or is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_each_batch(writer: Any, options: dict[str, str]) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class MovedQuery:
-    """Copies one topic to another; where its checkpoint is, is its user's choice."""
+    """Copies one topic to another, with a checkpoint that its user moves."""
 
     spark: SparkSession
     bootstrap: str
@@ -63,7 +63,7 @@ class MovedQuery:
         self.history.append(f"sent up to {len(self.lines)}")
 
     def run(self, checkpoint: Path) -> str:
-        """Until all is read; what it was refused with."""
+        """Run until all is read; returns the refusal."""
         cuts = self.chance.random() < 0.5
         for _ in range(STARTS_MAX):
             rows = (
@@ -125,7 +125,8 @@ class MovedQuery:
         return self._end(self.run(second), second)
 
     def _end(self, refusal: str, moved: Path) -> bool:
-        """One of two checkpoints goes on: the moved one unless it was refused. Everything is in once then."""
+        """Continue with one of two checkpoints, the moved one unless it was refused, and check that every record is
+        there once."""
         if refusal:
             assert is_refusal(refusal), self.with_history("refused without a reason")
         else:

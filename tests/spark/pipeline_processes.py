@@ -41,7 +41,7 @@ def environment(state: Path, bootstrap: str = "") -> dict[str, str]:
 
 
 def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: str) -> Child:
-    """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its words in a file there."""
+    """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its output in a file there."""
     chosen = [*arguments, "--name", name, "--master", "local[2]"]
     return Child(
         command("pipeline", *chosen),
@@ -86,7 +86,7 @@ def session_members(leader: int) -> list[int]:
 
 
 def kill_alone(child: Child) -> None:
-    """SIGKILL to the process that a user sees; what it has started must end by itself."""
+    """SIGKILL to the process that a user sees; its children must end by themselves."""
     child.send_signal(signal.SIGKILL)
     child.wait(SECONDS_MAX)
     wait_until(lambda: session_members(child.pid) == [], "the end of what a killed pipeline has started")
@@ -94,7 +94,7 @@ def kill_alone(child: Child) -> None:
 
 
 def kill_all(child: Child) -> None:
-    """SIGKILL to everybody at once, as when a machine goes."""
+    """SIGKILL to all processes at once, as in a crash of the machine."""
     for pid in session_members(child.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

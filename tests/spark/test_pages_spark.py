@@ -42,7 +42,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.fixture
 def names() -> dict[str, Any]:
-    """What the reader's Python session knows, from block to block of a page."""
+    """The names of the reader's Python session, from block to block of a page."""
     return {"__name__": "__main__"}
 
 

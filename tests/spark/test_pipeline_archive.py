@@ -43,7 +43,7 @@ def archive(spark: SparkSession, what: Archive) -> None:
 
 
 def ids(table: LakeTable) -> list[int]:
-    """The header that numbers every record, sorted; a record that is there twice is here twice."""
+    """The header that numbers every record, sorted, duplicates included."""
     found: list[int] = []
     for each in table.files():
         for headers in pq.ParquetFile(table.store.full(each.path)).read(columns=["headers"]).column("headers"):

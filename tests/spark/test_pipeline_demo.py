@@ -68,7 +68,7 @@ def brokers_in(folder: Path) -> list[str]:
 
 
 def left_in(folder: Path) -> list[str]:
-    """Without the Java that is made once for every user."""
+    """The remaining files, without the Java wrapper, which is created once per user."""
     return [each.name for each in folder.iterdir() if not each.name.startswith("pyspark-penstock")]
 
 

@@ -51,13 +51,13 @@ REPLAYED_A_SECOND = 200
 
 
 def killed(child: Any, chance: random.Random) -> None:
-    """At some moment, alone or with all it has started."""
+    """Kill a process at a random moment, alone or with its children."""
     time.sleep(chance.uniform(0, MOMENT_SECONDS_MAX))
     chance.choice((kill_alone, kill_all))(child)
 
 
 def reported_chance() -> random.Random:
-    """A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+    """A failure prints the seed; PENSTOCK_TEST_SEED=<seed> repeats the run."""
     seed = int(os.environ.get(SEED_VARIABLE, "0")) or random.randrange(1, 1 << 32)
     print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)
@@ -93,7 +93,7 @@ def check_rows(rows: list[tuple[int, int, int]], sent: int) -> None:
 
 @dataclass(slots=True)
 class KilledArchive:
-    """An archive that is killed again and again, and whose checkpoint is kept, lost or restored between the starts."""
+    """An archive that is killed repeatedly, and whose checkpoint is kept, lost or restored between the starts."""
 
     folder: Path
     bootstrap: str
@@ -112,7 +112,7 @@ class KilledArchive:
         return start_pipeline_process(self.folder, "killed", self.bootstrap, *arguments)
 
     def run(self, before: str) -> None:
-        """Send records, do something to the checkpoint, start, and kill."""
+        """Send records, change the checkpoint, start, and kill."""
         send(self.bootstrap, self.topic, self.sent, RECORDS)
         self.sent += RECORDS
         print(f"checkpoint {before}")
@@ -129,7 +129,7 @@ class KilledArchive:
         shutil.copytree(self.checkpoint, backup)
 
     def restore(self, backup: Path) -> None:
-        """Run once more, so that the backup is older than the table: it is refused, and given up."""
+        """Run once more, so that the backup is older than the table: it is refused, and discarded."""
         child = self.start()
         wait_for_batches(child, self.folder, "killed", count=3)
         killed(child, self.chance)

@@ -128,7 +128,7 @@ def rows_of_delta(where: str) -> list[Any]:
 def test_spark_reads_odd_values_of_partitions_back(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As Hive does, Spark knows no empty text in a folder's name: it is null."""
+    """Like Hive, Spark has no empty text in a folder's name: it is null."""
     from pyspark.sql import Row
 
     rows = spark.createDataFrame([Row(n=number, c=each) for number, each in enumerate(ODD)], "n INT, c STRING")

@@ -1,4 +1,4 @@
-"""A declared pipeline in one terminal, seen and stopped from another, and gone on with."""
+"""A declared pipeline in one terminal, inspected and stopped from another, and continued."""
 
 from __future__ import annotations
 

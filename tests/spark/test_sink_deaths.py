@@ -74,14 +74,14 @@ class DyingLink(BrokerLink):
 
 
 @pytest.fixture(autouse=True)
-def _no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is killed does not abort its transaction on the way out."""
+def _no_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process does not abort its transaction."""
     monkeypatch.setattr("pyspark_penstock.sink._abort_on_the_way_out", lambda options, producer: None)
 
 
 @dataclass
 class Checkpoint:
-    """Where each batch ends in the source, when it was planned, and how many are done."""
+    """The end of each batch in the source, when it was planned, and the number of completed ones."""
 
     plans: list[tuple[int, int]] = field(default_factory=list)
     done: int = 0
@@ -125,7 +125,7 @@ class Query:
         return done
 
     def batch(self) -> bool:
-        """One batch, from its plan to the query's own note; whether the run lived through it."""
+        """Run one batch, from its plan to the query's commit log; whether the run survived it."""
         number = self.checkpoint.done
         if len(self.checkpoint.plans) == number:
             self.planned += 1
@@ -173,7 +173,7 @@ class Query:
         self.run = uuid.uuid4().hex
 
     def is_as_written(self, checkpoint: Checkpoint) -> bool:
-        """Whether the last batch in the sink is of this checkpoint, and is not behind it."""
+        """Whether the last batch in the sink belongs to this checkpoint, and is not older."""
         with BrokerLink(self.options.link) as link:
             state = SinkStore(link, SinkNames(sink=f"sink-{self.id}"), self.options.ledger_topic).read()
         decided = None if state is None else state.decided
@@ -202,14 +202,14 @@ class Query:
 
 
 class Calm(random.Random):
-    """Chance that lets everything live."""
+    """A randomness that kills nothing."""
 
     def random(self) -> float:
         return 0.99
 
 
 def cut(rows: list[int], chance: random.Random) -> list[list[str]]:
-    """The rows of a batch in two or three tasks, some perhaps without any."""
+    """The rows of a batch in two or three tasks, some of which may be empty."""
     places = sorted(chance.randint(0, len(rows)) for _ in range(chance.randint(1, 2)))
     return [[str(row) for row in rows[a:b]] for a, b in zip([0, *places], [*places, len(rows)], strict=True)]
 

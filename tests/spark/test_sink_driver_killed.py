@@ -1,4 +1,4 @@
-"""A driver that dies whole, its Java included, and is started again on the same checkpoint."""
+"""A driver that is killed with its JVM, and restarted on the same checkpoint."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Everything around the exactly-once sink is killed, on streaming queries and on batch writes, and nothing is wrong.
+"""Kills every process around the exactly-once sink, in streaming queries and batch writes.
 
 Collected only where the number of kills is given:
 
     PENSTOCK_TEST_SPARK_KILLS=200 PENSTOCK_TEST_SPARK_SEED=7 .venv/bin/pytest -s tests/spark/test_sink_kill_matrix.py
 
-A record is neither lost nor doubled for a consumer that reads committed records; a query whose user has restored or
-copied its checkpoint may be refused, in words, instead.
+No record is lost or duplicated for a consumer that reads committed records; a query whose user has restored or copied
+its checkpoint may be refused with a reason instead.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def proxy() -> Iterator[CuttingProxy]:
 
 @contextlib.contextmanager
 def history_on_failure(history: list[str]) -> Iterator[None]:
-    """What was done goes with what is found wrong."""
+    """Add the history to a failure."""
     try:
         yield
     except AssertionError as error:
@@ -139,7 +139,7 @@ def note(history: list[str], what: str) -> None:
 
 
 def random_cuts(chance: random.Random, victim: str) -> list[Cut]:
-    """Kills one after the other, if the requests come to it."""
+    """Random kills one after the other, if enough requests are sent."""
     return [
         Cut(chance.choice(tuple(API_NAMES)), chance.randint(1, 4), chance.random() < 0.5, victim)
         for _ in range(chance.randint(1, CUTS_MAX))
@@ -239,7 +239,7 @@ def test_writes_behind_a_shuffle_whose_executors_are_killed(
 
 
 def stages_tried_again(events: Path) -> int:
-    """Writing stages that Spark began again because what a shuffle had written was lost."""
+    """Writing stages that Spark ran again because files of a shuffle were lost."""
     found = 0
     for file in events.rglob("events_*"):
         for event in map(json.loads, file.read_text().splitlines()):
@@ -282,13 +282,13 @@ SHORT_TIMEOUT_MS, LONG_TIMEOUT_MS = "3000", "900000"
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[CuttingProxy]:
-    """A broker that soon forgets transactional ids which are not in use."""
+    """A broker that expires unused transactional ids within seconds."""
     with CuttingProxy(EXPIRING) as made:
         yield made
 
 
 def wait_for_expiry(bootstrap: str, options: dict[str, str]) -> None:
-    """Until the coordinator knows no id; those with a transaction that is open for long are not idle."""
+    """Wait until all ids have expired; those with an open transaction do not expire."""
     busy = {"Ongoing"} if options["kafka.transaction.timeout.ms"] == LONG_TIMEOUT_MS else set[str]()
 
     def is_expired() -> bool:
@@ -345,7 +345,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
 
 
 def forget_commit(stream: CountedStream, spark: SparkSession, bootstrap: str, options: dict[str, str]) -> str:
-    """The driver dies when its sink has committed and Spark has not noted it yet."""
+    """The driver dies after the sink's commit and before Spark's own."""
     stream.run(spark, bootstrap, **options)
     last = max(int(path.name) for path in (stream.checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (f"{last}", f".{last}.crc"):
@@ -415,7 +415,8 @@ BETWEEN_COMMITS = Cut(END_TXN, 3, True, CLIENT)
 def killed_driver(
     start: Callable[[], Child], proxy: CuttingProxy, chance: random.Random, number: int
 ) -> tuple[bool, str]:
-    """A driver that is killed at a step or at a random moment; whether it was, and where. The first is no accident."""
+    """A driver that is killed at a step or at a random moment; whether it was, and where. The first kill is not
+    random."""
     by_step = number == 0 or chance.random() < 0.5
     step = Cut(*chance.choice(STEPS), chance.random() < 0.5, CLIENT) if number else BETWEEN_COMMITS
     moment = chance.randint(1, MOMENT_REQUESTS_MAX)

@@ -1,4 +1,4 @@
-"""Tasks, the driver's commits and the broker are killed at every step of the sink: nothing is lost, nothing doubled."""
+"""Tasks, the driver's commits and the broker are killed at every step of the sink: nothing is lost or duplicated."""
 
 from __future__ import annotations
 

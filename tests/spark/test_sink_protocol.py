@@ -1,4 +1,4 @@
-"""The sink's protocol between tasks, driver and brokers, without Spark: who may write, who decides, what is left."""
+"""The sink's protocol between tasks, driver and brokers, without Spark."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Sink:
         self.commit(batch, [self.write(batch, run, task) for task in range(tasks)])
 
     def decide_only(self, batch: int, done: list[TaskDone]) -> None:
-        """The driver dies between the note in the ledger and the first commit."""
+        """The driver dies between its decision and the first commit."""
         ledger = SinkStore(self.link, self.given(batch, "").names, self.options.ledger_topic)
         state = ledger.read()
         assert state is not None
@@ -104,7 +104,7 @@ class Sink:
         return open_transactions(self.link, f"sink-{self.query}")
 
     def expect(self, *batches: tuple[int, int]) -> None:
-        """Exactly the rows of these batches and tasks are in, and nothing is open."""
+        """Exactly the rows of these batches and tasks are committed, and no transaction is open."""
         assert self.left_open() == []
         expected = sorted(f"{batch}/{task}/{row}" for batch, task in batches for row in range(ROWS))
         assert sorted(values(self.bootstrap, self.topic)) == expected

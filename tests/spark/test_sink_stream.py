@@ -1,4 +1,4 @@
-"""Streaming and batch writes in a real Spark: columns, modes, options, and what is refused before the first row."""
+"""Streaming and batch writes in a real Spark: columns, modes, options, and refusals before the first row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECONDS_MAX = 240
 
 
 def run_to_its_end(writer: Any) -> None:
-    """A streaming query over what there is now."""
+    """A streaming query over the available data."""
     run_query(writer.trigger(availableNow=True).start)
 
 

@@ -1,6 +1,6 @@
-"""The readers as Spark's processes use them, against a real broker and without a JVM: what is planned and what is read.
+"""The readers as Spark's processes use them, against a real broker and without a JVM: planning and reading.
 
-Most bad days are tried here, where a day costs a second; test_source_spark.py has those that need Spark itself.
+Most failures are tested here, where a test takes a second; test_source_spark.py has those that need Spark itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Rows = list[tuple[int, int, bytes | None]]
 
 
 class Topics:
-    """One broker's topics, made and filled for a test."""
+    """Topics of one broker, created and filled for a test."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -106,7 +106,7 @@ def topics(broker: PenstockProcess) -> Topics:
 
 
 def tasks(reader: BatchReader | StreamReader | StreamReaderToLatest, partitions: Any) -> Rows:
-    """What the tasks of a plan read, each with a reader that has travelled to it."""
+    """The rows of a plan's tasks, each with an unpickled reader."""
     found: Rows = []
     for partition in partitions:
         travelled = pickle.loads(pickle.dumps(reader))
@@ -473,7 +473,7 @@ def test_a_range_that_ends_with_the_marker_of_a_transaction_is_read_to_its_end(t
 
 
 def test_records_that_never_arrive_are_an_error_and_not_an_end(topics: Topics) -> None:
-    """Of a range that was planned on a longer log than the task finds."""
+    """The range was planned on a longer log than the task finds."""
     name = topics.make()
     topics.fill(name, b"a", b"b")
     reader = topics.batch(name, **{"kafkaConsumer.pollTimeoutMs": "1000"})

@@ -1,4 +1,4 @@
-"""The programs of examples/spark do what they say, in one session; the declarative pipeline in its own."""
+"""The programs of examples/spark, in one session; the declarative pipeline in its own."""
 
 from __future__ import annotations
 

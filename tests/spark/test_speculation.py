@@ -1,4 +1,4 @@
-"""Spark starts slow tasks a second time on a real cluster, and the second attempts win: every row is in once."""
+"""Spark starts slow tasks a second time on a real cluster, and the second attempts win: every row is committed once."""
 
 from __future__ import annotations
 

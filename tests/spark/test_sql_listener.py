@@ -1,4 +1,4 @@
-"""Topics in SQL, and what queries report about themselves, in one session."""
+"""Topics in SQL, and metrics of queries, in one session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics made and read as a strict consumer does: only what is committed."""
+"""Creates topics, and reads their committed records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_topic(bootstrap: str, partitions: int = 2, name: str = "out") -> str:
 
 
 def committed(bootstrap: str, topic: str) -> list[Message]:
-    """Every committed record; fails if a transaction stays open, behind which nothing is read."""
+    """Every committed record; fails if a transaction stays open, which would block the read."""
     ends = settled_ends(bootstrap, topic)
     consumer = Consumer(
         {

@@ -80,7 +80,7 @@ def free_texts(command: Any) -> list[Any]:
 
 
 def one_at_a_time(path: tuple[str, ...], command: Any) -> Iterator[list[str]]:
-    """Each hostile text in each place for one, with harmless words in all other places that must be filled."""
+    """Each hostile text as each parameter, with harmless texts for the other required ones."""
     for hostile in free_texts(command):
         for text in HOSTILE:
             words = list(path)

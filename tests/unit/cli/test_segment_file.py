@@ -143,7 +143,7 @@ def test_verify_walks_a_data_directory_and_sees_segments_that_overlap(partition:
 
 
 def faults(path: Path) -> list[str]:
-    """What `log verify` complains about, with the exit code that says so."""
+    """The faults that `log verify` reports, with its exit code."""
     shown = RUNNER.invoke(app, ["log", "verify", str(path), "-o", "json"])
     found = [each["what"] for each in json.loads(shown.stdout)["bad"]]
     assert shown.exit_code == (1 if found else 0)

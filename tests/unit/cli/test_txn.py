@@ -1,4 +1,4 @@
-"""Which open transaction `penstock txn abort` means."""
+"""Which open transaction `penstock txn abort` chooses."""
 
 from __future__ import annotations
 

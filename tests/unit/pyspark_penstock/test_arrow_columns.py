@@ -159,7 +159,7 @@ def batches_of_two(monkeypatch: pytest.MonkeyPatch, count: int, **options: str) 
 
 
 def value_addresses(batch: Any) -> int:
-    """Where the bytes of the values stand."""
+    """The memory addresses of the values."""
     address: int = batch["value"].buffers()[2].address
     return address
 

@@ -1,4 +1,4 @@
-"""The way to the brokers: what it asks, what it remembers, and what it says when the other side misbehaves."""
+"""The link to the brokers: its requests, its caches, and its errors when a broker misbehaves."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_retries_end_with_the_failure_and_the_operation() -> None:
 
 
 class HastyClock:
-    """Every look at it takes a second."""
+    """A clock that advances by a second at every read."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -41,7 +41,7 @@ class Rig:
         self.closed += 1
 
     def look(self, at: float) -> bool:
-        """Whether the view wants the pipeline to end, at this moment."""
+        """Whether the view stops the pipeline at this moment."""
         self.clock.now = at
         state = new_state("demo", "demo", "orders", "")
         queries = (QueryProgress(query="demo.table", rows=self.table_rows),)

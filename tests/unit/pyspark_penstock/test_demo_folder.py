@@ -1,4 +1,4 @@
-"""What a killed demo has left is removed by the next one, and nothing else is."""
+"""A demo removes the files and processes of a killed one, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_penstock.pipelines.registry import process_started
 
 @pytest.fixture
 def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that wait for ever, ended at the end."""
+    """Processes that wait forever, killed after the test."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for each in started:
@@ -25,7 +25,7 @@ def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def wait_for_ever(path: Path) -> subprocess.Popen[bytes]:
-    """A process with a path among its arguments; it has begun when this returns."""
+    """A process with a path among its arguments; it runs when this returns."""
     program = "print(flush=True); input()"
     made = subprocess.Popen([sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert made.stdout is not None

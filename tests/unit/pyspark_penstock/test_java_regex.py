@@ -1,4 +1,4 @@
-"""Java's patterns for topics in Python; tests/spark asks Java whether it agrees."""
+"""Java's patterns for topics in Python; tests/spark compares them with Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock pipeline` as typed: what it reads from options, and what it says when something is missing."""
+"""`penstock pipeline`: its options, and its errors when something is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old versions of tables: what is deleted, what is kept, and who may still need it."""
+"""Expiry of old versions of tables: deleted files, kept files, and files that replays need."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def merged(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
 
 
 def opened(kind: TableFormat, folder: Path, *, shift_ms: int = 0) -> LakeTable:
-    """Delta notes in its log when a file was removed; by the clock it is given."""
+    """Delta records in its log when a file was removed, by the given clock."""
     if kind is TableFormat.DELTA and shift_ms:
         return DeltaLakeTable(Store.at(str(folder)), clock=ShiftedClock(shift_ms))
     return open_table(kind, str(folder))
@@ -67,7 +67,7 @@ def age_files(folder: Path, age_ms: int) -> None:
 
 
 def later(table: LakeTable) -> Any:
-    """Iceberg notes the time of a snapshot itself, so its clock is the one of the expiry."""
+    """Iceberg records the time of a snapshot itself, so the clock of the expiry is shifted."""
     return SystemClock() if isinstance(table, DeltaLakeTable) else ShiftedClock(2 * DAY_MS)
 
 

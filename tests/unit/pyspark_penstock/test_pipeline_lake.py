@@ -1,4 +1,4 @@
-"""Lake tables without Spark: what a commit makes of files, what a crash leaves, what is refused, what is merged."""
+"""Lake tables without Spark: commits, crashes, refusals and merges."""
 
 from __future__ import annotations
 

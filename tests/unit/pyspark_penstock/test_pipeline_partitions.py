@@ -1,4 +1,4 @@
-"""What tables are partitioned by: odd values read back by other readers, and columns as users write them."""
+"""Partition columns of tables: unusual values read back by other readers, and the syntax of columns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put_odd(table: LakeTable, number: int, values: list[str | None]) -> None:
 
 
 def read_back(kind: TableFormat, where: Path) -> list[tuple[int, str | None]]:
-    """As the format's own reader sees the table."""
+    """The rows as the format's own reader sees them."""
     if kind is TableFormat.DELTA:
         import deltalake
 

@@ -1,4 +1,4 @@
-"""Which pipelines run, as another terminal sees them; and the order of a replay."""
+"""The registry of pipelines, as another terminal sees it; and the order of a replay."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_ctrl_c_while_spark_starts_is_a_wish_and_no_interruption() -> None:
 
 
 class FakeQuery:
-    """A query that goes through statuses, one with every look, and may fail after the last."""
+    """A query that goes through statuses, one at every read, and may fail after the last."""
 
     def __init__(self, *messages: str, error: str = "") -> None:
         self.name = "q"

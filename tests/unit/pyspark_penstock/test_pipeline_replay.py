@@ -1,4 +1,4 @@
-"""What a replay reads of each kind of table, without Spark: which records, in which order, no faster than it may."""
+"""What a replay reads of each kind of table, without Spark: its records, their order and its rate."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The good file with one key set; None takes it out."""
+    """The valid file with one key set; None removes it."""
     found: Any = copy.deepcopy(GOOD)
     *tables, key = path.split(".")
     inner = found

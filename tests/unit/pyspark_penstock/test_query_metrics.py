@@ -1,4 +1,4 @@
-"""What a query reports about itself becomes metrics, for as long as it runs and a while after."""
+"""Metrics from the progress of a query, while it runs and for some time after."""
 
 from __future__ import annotations
 

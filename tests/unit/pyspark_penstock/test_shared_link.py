@@ -1,4 +1,4 @@
-"""Links that a worker keeps from task to task: what is kept, and what never is."""
+"""Links that a worker keeps from task to task."""
 
 from __future__ import annotations
 

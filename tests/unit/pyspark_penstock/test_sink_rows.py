@@ -1,4 +1,4 @@
-"""A table's columns: what is refused by its schema, and what a row says."""
+"""A table's columns: refused schemas, and the records of rows."""
 
 from array import array
 from typing import Any
@@ -126,7 +126,7 @@ def test_slices_nulls_and_topics_are_read_where_they_are() -> None:
 
 
 def headers_of(column: Any) -> list[list[tuple[str, bytes | None]]]:
-    """The headers of the records that rows with this column become."""
+    """The headers of the records of rows with this column."""
     found = record_columns(pa.record_batch({"value": ["v"] * len(column), "headers": column}), "t", now_ms=1)
     records = RecordsOfPartition()
     add_rows([records], array("i", [0]) * len(column), found.times, None, found.values, found.headers, 0, 1 << 20)

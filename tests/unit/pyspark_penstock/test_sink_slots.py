@@ -51,7 +51,7 @@ class Coordinator:
 def program(
     attempt: Attempt, coordinator: Coordinator, steps: Generator[CheckSlot | TakeSlot, bool, int]
 ) -> Generator[None, None, None]:
-    """An attempt from its look at a slot to its report; yields where other attempts may come between."""
+    """An attempt from its check of a slot to its report; yields where other attempts may run."""
     step = next(steps)
     while True:
         if isinstance(step, CheckSlot):
@@ -114,7 +114,7 @@ def test_no_attempt_aborts_what_another_writes_or_has_reported(chance: random.Ra
 
 
 def test_the_attempt_number_alone_is_not_enough() -> None:
-    """The schedule finds what slots are for."""
+    """The same schedules fail without slots."""
     assert any(schedule(random.Random(seed), naive)[1].aborted for seed in range(50))
 
 

@@ -1,4 +1,4 @@
-"""What a sink remembers, and which run may change it: every decision is a function of the state."""
+"""The state of a sink, and which run may change it: every decision is a function of the state."""
 
 import base64
 import json
@@ -267,7 +267,7 @@ def test_a_query_that_takes_over_a_sink_has_its_own_resolutions() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome(lost=(1,)), Outcome(unknown=(1,))])
 def test_an_action_that_would_not_help_is_not_offered(outcome: Outcome) -> None:
-    """Spark runs batch 5: it will not give the rows of batch 4 again."""
+    """Spark runs batch 5 and will not produce the rows of batch 4 again."""
     with pytest.raises(SinkError, match="4:skip") as refused:
         taken_over(DECIDED, batch=5, outcome=outcome)
 
@@ -371,7 +371,7 @@ def test_as_many_tasks_as_are_let_through_fit_and_those_of_a_usual_batch_with_th
 
 
 def test_a_state_that_grows_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that needs more pieces than the first request asks for is read by a second; it may have changed by then."""
+    """A state with more pieces than the first request reads needs a second; it may have changed by then."""
     states = [
         replace(DECIDED, decided=replace(BATCH, written=written_by(tasks, random.Random(2))))
         for tasks in (9000, 16_000)

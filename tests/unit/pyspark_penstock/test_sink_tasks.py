@@ -1,4 +1,4 @@
-"""What a task of the sink costs beside its rows."""
+"""The overhead of a task of the sink."""
 
 import gc
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FRESH = Assignment(sink="sink-1", batch=0, run="run-1", query="sink-1", is_fresh
 
 
 class FirstTask:
-    """The part of Spark's task context that a writer looks at."""
+    """The part of Spark's task context that a writer reads."""
 
     def partitionId(self) -> int:
         return 0

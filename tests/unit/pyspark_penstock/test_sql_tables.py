@@ -1,4 +1,4 @@
-"""The SQL by which topics become views: names, columns, quotes, refusals."""
+"""The SQL that registers topics as views: names, columns, quotes, refusals."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_the_scanner_has_the_results_of_the_exact_reader(schema: str, raws: list
 
 
 def scanned_as_exact(text: str, raws: list[bytes | None]) -> None:
-    """Whatever the scanner takes is what the exact reader reads; nulls are neither taken nor refused."""
+    """The scanner accepts only values with the exact reader's result; nulls are neither accepted nor rejected."""
     raws = [raw for raw in raws if raw is None or is_text(raw)]
     schema = json_struct(text)
     arrow = arrow_type(schema.spark_type)

@@ -289,7 +289,7 @@ def test_json_that_is_deep_or_long_is_refused_without_converting_it() -> None:
     ],
 )
 def test_an_array_whose_elements_take_no_bytes_is_refused(kind: Any, words: str) -> None:
-    """A few bytes could say that it has a billion of them."""
+    """A few bytes could declare a billion of them."""
     with pytest.raises(ValueError, match=words):
         AvroSchema.of(record(kind))
 

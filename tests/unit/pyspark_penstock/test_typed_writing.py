@@ -1,4 +1,4 @@
-"""What the sink encodes, the source reads back equal."""
+"""The source reads back the values that the sink encodes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def columns(draw: some.DrawFn) -> tuple[spark.StructType, Any]:
 
 
 def plain(value: Any) -> Any:
-    """What is equal to itself: NaN as a word, and 0.0 whichever its sign."""
+    """A comparable value: NaN as text, and 0.0 without its sign."""
     match value:
         case dict():
             return {name: plain(each) for name, each in value.items()}

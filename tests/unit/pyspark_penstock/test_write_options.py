@@ -1,4 +1,4 @@
-"""A writer's options: what is passed on, and what is refused before anything is written."""
+"""A writer's options, and refusals before anything is written."""
 
 import pytest
 

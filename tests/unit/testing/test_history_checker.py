@@ -1,4 +1,4 @@
-"""The checker finds each anomaly in a history that has it, and nothing in those that have none."""
+"""The checker finds each anomaly in a history that has it, and none in a valid history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars are run by Java, so they come from a folder of this user."""
+"""Java runs Apache Kafka's jars, so they must come from a folder of this user."""
 
 from __future__ import annotations
 
