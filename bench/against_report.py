@@ -113,7 +113,7 @@ def rows(results: Results) -> Iterator[Row]:
 
 
 def cpu_rows(work: str, title: str, results: Results) -> Iterator[Row]:
-    """Per request and per GB; what neither is known of is told per message, or in all."""
+    """Processor time per request and per GB; if neither is known, per message or in all."""
     measured = {metric for sample in results.samples if sample.work == work for metric in sample.values}
     shown = [
         ("core_percent", "broker CPU", "% of a core", 1),

@@ -37,7 +37,7 @@ def run(consumer: Consumer, topic: str, ledger: str | None, count: int | None) -
             continue
         if message.error() is not None:
             raise SystemExit(str(message.error()))
-        # From here on this message is not read again, whatever happens.
+        # From here on this message is never read again.
         consumer.commit(message, asynchronous=False)
         process(message, ledger)
         done += 1

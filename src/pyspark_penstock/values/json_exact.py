@@ -181,7 +181,7 @@ def _converter(kind: spark.DataType, path: str) -> Convert:
         case spark.DateType():
             return _of(b'"', path, lambda raw: day_number(_text(raw), path))
         case _:
-            assert isinstance(kind, spark.BinaryType), f"{kind} was let pass"
+            assert isinstance(kind, spark.BinaryType), f"{kind} is not supported"
             return _of(b'"', path, lambda raw: _base64(_text(raw), path))
 
 

@@ -129,7 +129,7 @@ def _typed(kind: spark.DataType, arrow_type: Any) -> tuple[Any, Build]:
         case spark.DateType():
             return str, _texts(arrow_type, day_number, DAYS_MIN, DAYS_MAX)
         case _:
-            assert isinstance(kind, spark.BinaryType), f"{kind} was let pass"
+            assert isinstance(kind, spark.BinaryType), f"{kind} is not supported"
             return bytes, gather.leaf(arrow_type)
 
 
