@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask, when_committed
+from penstock.api.coordinator_requests import ask, when_committed
 from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.api.group_asking import ask, when_committed
+from penstock.api.coordinator_requests import ask, when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Result

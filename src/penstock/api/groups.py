@@ -6,7 +6,7 @@ The coordinator decides; here its responses are put into the words of each versi
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask, when_committed
+from penstock.api.coordinator_requests import ask, when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply, Result

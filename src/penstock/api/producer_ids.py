@@ -6,7 +6,7 @@ coordinator remembers, with an epoch that fences whoever had it before.
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import ask
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.producer_ids import ProducerIds

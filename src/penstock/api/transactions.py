@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import ask
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_verification import OFFSETS_ADD_FROM, TxnVerification

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_requests import when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.groups.consumer.patterns import compiled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import ask
 from penstock.coordinator.step import Result
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError

@@ -1,4 +1,4 @@
-"""How a request gets to a coordinator, and its response back: at once, or when it is there."""
+"""Submits commands to the coordinator of a group or a transactional id, and makes responses of their results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 
 C = TypeVar("C", contravariant=True)
-"""What a coordinator can be asked."""
+"""The commands of one kind of coordinator."""
 R = TypeVar("R")
 
 
-class Asked(Protocol[C]):
-    """A coordinator: of groups, or of transactions."""
+class Coordinator(Protocol[C]):
+    """The context of one partition of a coordinator, of groups or of transactions."""
 
     def submit(self, command: C) -> Eventual[Result]: ...
 
@@ -24,11 +24,11 @@ class Asked(Protocol[C]):
 class Coordinators(Protocol[C]):
     """Finds the coordinator of a group, or of a transactional id; raises where it is not here."""
 
-    def of(self, key: str, /) -> Asked[C]: ...
+    def of(self, key: str, /) -> Coordinator[C]: ...
 
 
 def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[Result], R]) -> R | Deferred[R]:
-    """The response to a command, made by `respond` of what the coordinator of `key` says, or why it cannot be asked."""
+    """Submit a command to the coordinator of `key`; `respond` makes the response of its result or its error."""
     try:
         result = coordinators.of(key).submit(command)
     except BrokerError as error:
