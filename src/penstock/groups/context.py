@@ -81,12 +81,12 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         if type(command) is CommitOffsets:
             self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))
             if len(self._commits) >= COMMITS_WAITING_MAX:
-                self.settle()
+                self.write_pending()
             elif not self._flush_planned:
                 self._flush_planned = True
                 get_running_loop().call_soon(self._flush)
             return self.result(ticket)
-        self.settle()
+        self.write_pending()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
         return self.result(ticket)
 
@@ -95,7 +95,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         if self._phase is Phase.LOADING:
             self._missed_topics.update(names)
         elif self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -151,9 +151,9 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def _flush(self) -> None:
         self._flush_planned = False
-        self.settle()
+        self.write_pending()
 
-    def settle(self) -> None:
+    def write_pending(self) -> None:
         """Write the commits that wait for the end of the turn."""
         while self._commits:
             self._write_commits()
