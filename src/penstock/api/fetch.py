@@ -27,7 +27,7 @@ from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
 from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, PartitionResult
-from penstock.partition.fetch_session import NO_SESSION, FetchPartition
+from penstock.partition.fetch_session import NO_SESSION, CachedPartition
 from penstock.partition.results import Fetched
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.slices import FileSlice
@@ -77,7 +77,7 @@ def encode(response: FetchResponse, version: int) -> list[Buffer]:
 
 
 class Fetch:
-    """The read path, from the request's words to the response's."""
+    """Handles Fetch: quotas, cold reads and the response. `partition.fetch` reads the partitions and waits."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Fetch:
 
     def _begin(self, context: RequestContext, request: FetchRequest) -> FetchJob:
         asked = [
-            FetchPartition(
+            CachedPartition(
                 name if topic_id is None else topic_id,
                 item.index,
                 item.fetch_offset,
@@ -341,7 +341,7 @@ def join(topics: list[FetchedTopic], more: list[FetchedTopic]) -> None:
     topics += more
 
 
-def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
+def on_wire(partition: CachedPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
     if isinstance(outcome, BrokerError):
         # Kafka says "none" where there is no such partition, and nothing where reading it failed.
         aborted_of_none = () if isinstance(outcome, UnknownTopicOrPartition | UnknownTopicId) else None

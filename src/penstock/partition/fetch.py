@@ -21,7 +21,7 @@ from penstock.partition.fetch_session import (
     EPOCH_FINAL,
     EPOCH_INITIAL,
     NO_SESSION,
-    FetchPartition,
+    CachedPartition,
     FetchSession,
     FetchSessions,
     PartitionKey,
@@ -37,7 +37,7 @@ PARTITIONS_AT_ONCE_MAX = 200
 RESTING_AT_ONCE_MAX = 1_000
 """Partitions of one wait that rest from the start; of more, each rests when it has been notified."""
 
-PartitionResult = tuple[FetchPartition, Fetched | BrokerError]
+PartitionResult = tuple[CachedPartition, Fetched | BrokerError]
 """A partition, and what it gave or why it gave nothing."""
 
 
@@ -67,7 +67,7 @@ class PartitionWatch:
 
     __slots__ = ("held_back", "partition", "replica", "resting", "seen", "session", "stable", "watching")
 
-    def __init__(self, replica: Replica, partition: FetchPartition, session: FetchSession) -> None:
+    def __init__(self, replica: Replica, partition: CachedPartition, session: FetchSession) -> None:
         self.replica = replica
         self.partition = partition
         self.session = session
@@ -221,8 +221,8 @@ class FetchJob:
         """
         self._urgent = False
         self.bytes_read = 0
-        found: dict[FetchPartition, Fetched | BrokerError] = {}
-        readable: dict[FetchPartition, int] = {}
+        found: dict[CachedPartition, Fetched | BrokerError] = {}
+        readable: dict[CachedPartition, int] = {}
         for partition in list(self._session.active.values()):
             self._read_one(partition, found)
             readable[partition] = readable_in(partition)
@@ -240,7 +240,7 @@ class FetchJob:
         self.results = list(found.items())
         return self.is_enough
 
-    def _read_one(self, partition: FetchPartition, found: dict[FetchPartition, Fetched | BrokerError]) -> None:
+    def _read_one(self, partition: CachedPartition, found: dict[CachedPartition, Fetched | BrokerError]) -> None:
         before = found.pop(partition, None)
         if isinstance(before, Fetched):
             self.bytes_read -= len(before.records)
@@ -391,13 +391,13 @@ class FetchJob:
         return session.id, worth_sending
 
 
-def readable_in(partition: FetchPartition) -> int:
+def readable_in(partition: CachedPartition) -> int:
     """What the partition's replica has made visible so far; 0 where there is none."""
     watch = partition.watch
     return watch.replica.watchers.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
-def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
+def news(partition: CachedPartition, outcome: Fetched | BrokerError) -> bool:
     """Note what is sent of a partition; False when nothing of it is new."""
     if isinstance(outcome, BrokerError):
         return partition.note_response(0, -1, -1, failed=True)
@@ -423,7 +423,7 @@ class Fetches:
         session_id: int,
         epoch: int,
         by_topic_id: bool,
-        asked: Sequence[FetchPartition],
+        asked: Sequence[CachedPartition],
         forgotten: Iterable[PartitionKey] = (),
         now_ms: int,
         privileged: bool = False,
@@ -441,7 +441,7 @@ class Fetches:
 
     def look(
         self,
-        partition: FetchPartition,
+        partition: CachedPartition,
         session: FetchSession,
         limits: FetchLimits,
         bytes_left: int,

@@ -59,8 +59,8 @@ class WaitingFetch(Protocol):
         ...
 
 
-class FetchPartition:
-    """What a reader asks of one partition, and what it was last sent of it."""
+class CachedPartition:
+    """One partition of a fetch session: what its reader asked for last, and what it was last sent."""
 
     __slots__ = (
         "bytes_max",
@@ -101,7 +101,7 @@ class FetchPartition:
     def key(self) -> PartitionKey:
         return (self.topic, self.partition)
 
-    def ask(self, request: "FetchPartition") -> None:
+    def ask(self, request: "CachedPartition") -> None:
         """Take over the request's side; what was last sent stays."""
         self.fetch_offset = request.fetch_offset
         self.bytes_max = request.bytes_max
@@ -142,7 +142,7 @@ class FetchSession:
         "waiting",
     )
 
-    def __init__(self, partitions: Iterable[FetchPartition], *, privileged: bool, by_topic_id: bool) -> None:
+    def __init__(self, partitions: Iterable[CachedPartition], *, privileged: bool, by_topic_id: bool) -> None:
         """Of partitions that are named more than once, the last counts."""
         self.id = NO_SESSION
         """Chosen when it is registered."""
@@ -154,7 +154,7 @@ class FetchSession:
         self.size = 0
         """Partitions when last used, which is what eviction goes by."""
         self.closed = False
-        self._partitions: dict[PartitionKey, FetchPartition] = {
+        self._partitions: dict[PartitionKey, CachedPartition] = {
             (partition.topic, partition.partition): partition for partition in partitions
         }
         self.active = self._partitions
@@ -165,13 +165,13 @@ class FetchSession:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def __iter__(self) -> Iterator[FetchPartition]:
+    def __iter__(self) -> Iterator[CachedPartition]:
         return iter(self._partitions.values())
 
-    def get(self, key: PartitionKey) -> FetchPartition | None:
+    def get(self, key: PartitionKey) -> CachedPartition | None:
         return self._partitions.get(key)
 
-    def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, asked: Iterable[CachedPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Apply an incremental request: the partitions it names are looked at again."""
         partitions = self._partitions
         active = self.active
@@ -189,17 +189,17 @@ class FetchSession:
                 active.pop(key, None)
                 held.unwatch()
 
-    def settle(self, partition: FetchPartition) -> None:
+    def settle(self, partition: CachedPartition) -> None:
         """Nothing new there: leave it alone until it is activated or asked for again."""
         self.active.pop((partition.topic, partition.partition), None)
 
-    def activate(self, partition: FetchPartition) -> None:
+    def activate(self, partition: CachedPartition) -> None:
         """Its log moved, or its replica is gone: look again at the next poll."""
         key = (partition.topic, partition.partition)
         if self._partitions.get(key) is partition:
             self.active[key] = partition
 
-    def served(self, partition: FetchPartition) -> None:
+    def served(self, partition: CachedPartition) -> None:
         """It gave records: it goes to the end of the line, so that no partition starves behind a busy one."""
         key = (partition.topic, partition.partition)
         if self._partitions.pop(key, None) is not None:
@@ -252,7 +252,7 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         by_topic_id: bool,
-        asked: Iterable[FetchPartition],
+        asked: Iterable[CachedPartition],
         forgotten: Iterable[PartitionKey],
         now_ms: int,
     ) -> FetchSession | None:

@@ -16,7 +16,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from penstock.model.turns import Turns
 from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult, PartitionWatch
-from penstock.partition.fetch_session import FetchPartition
+from penstock.partition.fetch_session import CachedPartition
 from penstock.partition.results import Fetched
 from penstock.partition.watchers import NOTIFIED_PER_LOOK
 
@@ -24,11 +24,11 @@ ID = (1).to_bytes(16, "big")
 EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
 
 
-def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[FetchPartition]:
-    return [FetchPartition(topic, partition, offset, bytes_max) for partition in partitions]
+def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[CachedPartition]:
+    return [CachedPartition(topic, partition, offset, bytes_max) for partition in partitions]
 
 
-def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
+def begin(rig: Rig, asked: Sequence[CachedPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
     return rig.fetches.begin(
         kw.pop("limits", EVERYTHING),
         session_id=session,
@@ -48,7 +48,7 @@ def told(results: Sequence[PartitionResult]) -> dict[int, object]:
     }
 
 
-def opened(rig: Rig, asked: Sequence[FetchPartition], **kw: Any) -> int:
+def opened(rig: Rig, asked: Sequence[CachedPartition], **kw: Any) -> int:
     job = begin(rig, asked, epoch=0, **kw)
     job.read()
     return job.response(rig.clock.ms)[0]
@@ -74,7 +74,7 @@ class Poll:
 def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> None:
     rig = Rig(topic(partitions=3))
     rig.append(rig.replica(partition=0), batch(b"a"))
-    job = begin(rig, [*wanted(0, 1, 9), FetchPartition(ID, 2, 7, 100)])
+    job = begin(rig, [*wanted(0, 1, 9), CachedPartition(ID, 2, 7, 100)])
 
     assert job.read(), "an error is answered at once"
 
@@ -453,7 +453,7 @@ class Consuming(RuleBasedStateMachine):
     @rule(bytes_max=st.sampled_from([1, 200, 1 << 20]))
     def ask(self, bytes_max: int) -> None:
         moved = [p for p in range(4) if self.epoch == 0 or self.positions[p] != self.asked[p]]
-        request = [FetchPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
+        request = [CachedPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
         self.asked = dict(self.positions)
         limits = FetchLimits(bytes_min=1, bytes_max=bytes_max)
         self.poll = Poll(self.rig, begin(self.rig, request, session=self.session, epoch=self.epoch, limits=limits))

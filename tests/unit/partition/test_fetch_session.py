@@ -11,7 +11,7 @@ from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSession
 from penstock.partition.fetch_session import (
     EPOCH_MAX,
     IDLE_MS_BEFORE_EVICTION,
-    FetchPartition,
+    CachedPartition,
     FetchSession,
     FetchSessions,
     epoch_after,
@@ -26,8 +26,8 @@ def sessions(slots_max: int = 10) -> FetchSessions:
     return FetchSessions(slots_max, lambda bound: next(ids) % bound)
 
 
-def asked(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[FetchPartition]:
-    return [FetchPartition(topic, partition, offset, 1024) for partition in partitions]
+def asked(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[CachedPartition]:
+    return [CachedPartition(topic, partition, offset, 1024) for partition in partitions]
 
 
 def create(cache: FetchSessions, partitions: int, *, now_ms: int = 0, privileged: bool = False) -> FetchSession | None:
@@ -40,7 +40,7 @@ def made(session: FetchSession | None) -> FetchSession:
     return session
 
 
-def resume(cache: FetchSessions, session: FetchSession, now_ms: int = 0, *more: FetchPartition) -> FetchSession | None:
+def resume(cache: FetchSessions, session: FetchSession, now_ms: int = 0, *more: CachedPartition) -> FetchSession | None:
     return cache.resume(session.id, session.epoch, True, more, (), now_ms)
 
 
@@ -142,7 +142,7 @@ def test_a_settled_partition_is_not_looked_at_until_activated_or_asked_for() -> 
     assert [p.partition for p in session.active.values()] == [1, 2]
 
 
-def made_partition(session: FetchSession, index: int) -> FetchPartition:
+def made_partition(session: FetchSession, index: int) -> CachedPartition:
     partition = session.get((TOPIC, index))
     assert partition is not None
     return partition
@@ -295,14 +295,14 @@ class Polling(RuleBasedStateMachine):
         if self.session is not None:
             self.cache.close(self.session.id)
         self.positions = {p: self.logs[p][0] for p in partitions}
-        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
+        request = [CachedPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
         for partition in request:
             self.response(partition)
         self.known = {p: self.logs[p] for p in partitions}
         session = FetchSession(request, privileged=False, by_topic_id=True)
         self.session = session if self.cache.register(session, self.now_ms) else None
 
-    def response(self, partition: FetchPartition) -> bool:
+    def response(self, partition: CachedPartition) -> bool:
         high, start, failing = self.logs[partition.partition]
         size = 0 if failing else max(0, high - partition.fetch_offset)
         return partition.note_response(size, -1 if failing else high, -1 if failing else start, failing)
@@ -317,7 +317,7 @@ class Polling(RuleBasedStateMachine):
             self.positions[p] = self.logs[p][0]
         for p in add - forget:
             self.positions.setdefault(p, self.logs[p][0])
-        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in (add - forget) | moved]
+        request = [CachedPartition(TOPIC, p, self.positions[p], 100) for p in (add - forget) | moved]
         for p in forget:
             self.positions.pop(p, None)
             self.known.pop(p, None)
