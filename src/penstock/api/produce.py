@@ -111,6 +111,7 @@ class Produce:
     def handle(
         self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None
     ) -> Eventual[ProduceResponse | None]:
+        """Append each partition's batch. A transactional request comes here twice: `_verified` gives `verify_txn`."""
         if verify_txn is None:
             if self._quotas.enabled:
                 self._charge(context, request)
@@ -192,7 +193,7 @@ class Produce:
     def _verified(
         self, context: RequestContext, request: ProduceRequest, transactional_id: str
     ) -> Eventual[ProduceResponse | None]:
-        """What a transactional producer wants written, once its partitions are part of the transaction."""
+        """Handle a transactional request again, with its verification, once its partitions are in the transaction."""
         if not transactional_id:
             return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
