@@ -62,8 +62,8 @@ FRESH_GENERATION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Which batch of which sink, and in which run of its query."""
+class SinkBatch:
+    """One batch of one sink, and the run of the query that writes it."""
 
     sink: str
     batch: int
@@ -86,7 +86,7 @@ class Assignment:
 class TaskDone(WriterCommitMessage):
     """What a task tells the driver: what it wrote, if anything, and the content of its rows, written or not."""
 
-    assignment: Assignment
+    sink_batch: SinkBatch
     generation: int
     written: Written | None = None
     content: Content = field(default_factory=Content)
@@ -99,7 +99,7 @@ class _TooLate(Exception):
 
 
 def write_task(
-    link: BrokerLink, options: WriteOptions, given: Assignment, task: int, attempt: int, rows: Iterable[ArrowBatch]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int, attempt: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows in a transaction that stays open; nothing if the sink has a batch of this number."""
     if task >= TASKS_MAX:
@@ -157,7 +157,7 @@ def write_task(
 def _check_in_time(
     link: BrokerLink,
     options: WriteOptions,
-    given: Assignment,
+    given: SinkBatch,
     seen: SinkState,
     looked: Mapping[str, Described] | None = None,
 ) -> None:
@@ -179,7 +179,7 @@ def _check_in_time(
         raise _TooLate
 
 
-def _why_replaced(options: WriteOptions, given: Assignment, generation: int, task: int, found: str) -> SinkError:
+def _why_replaced(options: WriteOptions, given: SinkBatch, generation: int, task: int, found: str) -> SinkError:
     """Why a producer was fenced: another run, a timeout, or another attempt of the same task."""
     state = None
     if not given.is_fresh:
@@ -245,7 +245,7 @@ def _abort_on_the_way_out(options: WriteOptions, producer: Producer) -> None:
 
 
 def write_task_at_least_once(
-    link: BrokerLink, options: WriteOptions, given: Assignment, task: int, rows: Iterable[ArrowBatch]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows as soon as they come; a retried task writes them again."""
     _write_rows(link, options, task, rows, lambda _: init_producer(link, None, options.transaction_timeout_ms))
@@ -255,7 +255,7 @@ def write_task_at_least_once(
 # Taking over from an earlier run
 
 
-def _claimed(link: BrokerLink, options: WriteOptions, given: Assignment, task: int) -> SinkState:
+def _claimed(link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int) -> SinkState:
     """The state under which this run may write; the first task of a run claims the sink.
 
     A run that finds the state of another first completes the batch that is decided there, then claims, then aborts what
@@ -297,11 +297,11 @@ def _claiming(by: Claim, seen: SinkState | None, outcome: Outcome) -> Callable[[
     return change
 
 
-def _is_ours(state: SinkState | None, given: Assignment) -> bool:
+def _is_ours(state: SinkState | None, given: SinkBatch) -> bool:
     return state is not None and state.run == given.run
 
 
-def _is_replay(state: SinkState | None, given: Assignment) -> bool:
+def _is_replay(state: SinkState | None, given: SinkBatch) -> bool:
     """Whether this run of the query has completed the batch: there is nothing to write, so the sink is not claimed.
 
     An attempt that begins late would take the sink from the batch that follows: in foreachBatch each write is a run.
@@ -353,7 +353,7 @@ def commit_batch(
     done = [each for each in messages if each is not None]
     if not done or options.delivery == AT_LEAST_ONCE:
         return
-    given = done[0].assignment
+    given = done[0].sink_batch
     generation = done[0].generation
     assert given.batch == batch, f"tasks wrote batch {given.batch}, and {batch} is to be committed"
     if any(each.generation != generation or each.is_late for each in done):
@@ -390,7 +390,7 @@ def _new_batch(options: WriteOptions, done: Sequence[TaskDone], offsets: BatchOf
     content = Content()
     for each in done:
         content = content.plus(each.content)
-    given = done[0].assignment
+    given = done[0].sink_batch
     return Decided(
         batch=given.batch,
         generation=done[0].generation,
@@ -404,7 +404,7 @@ def _new_batch(options: WriteOptions, done: Sequence[TaskDone], offsets: BatchOf
 
 
 def _decided(
-    state: SinkState | None, given: Assignment, generation: int, new: Decided, options: WriteOptions
+    state: SinkState | None, given: SinkBatch, generation: int, new: Decided, options: WriteOptions
 ) -> SinkState:
     if state is None and given.is_fresh:
         state = SinkState(generation=generation, run=given.run, query=given.query)
@@ -412,7 +412,7 @@ def _decided(
 
 
 def _check_open(
-    link: BrokerLink, options: WriteOptions, given: Assignment, generation: int, written: Sequence[Written]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, generation: int, written: Sequence[Written]
 ) -> None:
     """Raise if a transaction that is about to be decided is open no more."""
     producers = {given.names.producer(generation, each): each for each in written}
@@ -434,7 +434,7 @@ def _unclear(new: Decided, error: Exception) -> SinkError:
     )
 
 
-def _commit_or_raise(link: BrokerLink, given: Assignment, producers: Sequence[Producer]) -> None:
+def _commit_or_raise(link: BrokerLink, given: SinkBatch, producers: Sequence[Producer]) -> None:
     commits = commit_all(link, producers)
     lost = [*commits.lost, *commits.unknown]
     if lost and given.is_fresh and len(producers) == 1:
@@ -459,7 +459,7 @@ def abort_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: S
     done = [each for each in messages if each is not None]
     if not done or options.delivery == AT_LEAST_ONCE:
         return
-    given = done[0].assignment
+    given = done[0].sink_batch
     store = SinkStore(link, given.names, options.ledger_topic)
     generation = max(each.generation for each in done)
     state = store.amend(lambda state: void(state, batch, generation))
