@@ -14,7 +14,7 @@ RUN_SECONDS_MAX = 300
 
 
 class LoadFailed(Exception):
-    """The load program could not be built or did not end well; the message carries its words."""
+    """The load program could not be built or failed; the message has its output."""
 
 
 def build() -> None:

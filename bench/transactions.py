@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.client_program import run_client
 from bench.comparison import cost, costed, counted, moved
 from bench.group_wire import NOT_YET, GroupWire, Refused
-from bench.groups import gathered, said
+from bench.groups import gathered, reported
 from bench.samples import Sample
 from bench.sides import Contender, Meter, Side, fresh_side, started_sides, turns
 from bench.works import Sizes
@@ -144,7 +144,7 @@ def opened_ids(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: S
             meter = Meter(side)
             seconds = asyncio.run(open_all(side.bootstrap, sizes.transactional_ids))
             values = {"open_seconds": seconds, **cost(meter.read(), {})}
-            yield said(say, "txn-ids", side, number, **values)
+            yield reported(say, "txn-ids", side, number, **values)
 
 
 async def open_all(bootstrap: str, count: int) -> float:
@@ -171,10 +171,10 @@ async def open_id(wire: GroupWire, name: str) -> None:
     )
     deadline = Deadline(SETTLE_SECONDS_MAX)
     while True:
-        found = await wire.ask(find_coordinator, FIND, finding)
+        found = await wire.call(find_coordinator, FIND, finding)
         code = found.error_code
         if code == 0:
-            code = (await wire.ask(init_producer_id, INIT, opening)).error_code
+            code = (await wire.call(init_producer_id, INIT, opening)).error_code
         if code == 0:
             return
         if code not in NOT_YET or deadline.passed:

@@ -1,7 +1,7 @@
-"""The differences that are meant: what the comparison lets pass, and what docs/differences.md says.
+"""The intended differences from Apache Kafka: the comparison allows them, and docs/differences.md lists them.
 
-The page is written from here (`python tools/record_differential.py --page`) and compared by a test, so a difference
-cannot be allowed without its reason standing in the documentation.
+The page is written from here (`python tools/record_differential.py --page`) and compared by a test, so every allowed
+difference is documented with its reason.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PAGE_WIDTH = 120
 INTRODUCTION = """# Where penstock differs from Apache Kafka
 
 One script of requests is sent to Apache Kafka and to penstock, and the responses are compared field by field
-(`tests/differential`). Whatever differs and does not stand here is a bug.
+(`tests/differential`). A difference that is not listed here is a bug.
 
 This page is written from `tests/differential/differences.py` by `python tools/record_differential.py --page`.
 
 Some values differ between any two brokers and are compared by what they stand for: topic ids, the cluster id, producer
 ids, session ids, addresses, times given by the broker, paths and sizes of disks, the text of documentation. Lists that
-Kafka answers in the order of a hash table are compared as sets.
+Kafka returns in the order of a hash table are compared as sets.
 """
 
 
@@ -56,9 +56,9 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One decision: what is different, why, and every place where it shows.
+    """One decision: what is different, why, and every place where it is visible.
 
-    Without a place it is a difference that no single response shows, such as what a restart finds.
+    A difference without a place is one that no single response shows, such as the state after a restart.
     """
 
     title: str
@@ -78,7 +78,7 @@ def _is(wanted: Any, value: Any) -> bool:
 
 
 def unmeant(scenario: str, found: Iterable[FieldDifference]) -> list[FieldDifference]:
-    """The differences that nobody declared."""
+    """The undeclared differences."""
     return [item for item in found if not any(difference.covers(scenario, item) for difference in DIFFERENCES)]
 
 
@@ -175,9 +175,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="No client telemetry",
         reason=(
-            "Kafka answers a client that asks for telemetry although it does not advertise it, and shows the "
-            "settings of subscriptions that nobody made. penstock takes no metrics from clients, and closes the "
-            "connection as for any API it does not know."
+            "Kafka responds to telemetry requests although it does not advertise them, and shows the settings of "
+            "subscriptions that do not exist. penstock takes no metrics from clients, and closes the connection as "
+            "for any unknown API."
         ),
         places=(
             Place(scenario="framing/api_that_nobody_knows", field="client telemetry where nobody takes it.*"),
@@ -189,10 +189,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="An auto-created topic is there at once",
+        title="An auto-created topic exists at once",
         reason=(
-            "Kafka's broker asks its controller and answers the first request as if the topic did not exist; the "
-            "client must ask again. Here the topic is made before the answer."
+            "Kafka's broker asks its controller to create the topic and responds to the first request as if it did not "
+            "exist; the client must retry. penstock creates the topic before it responds."
         ),
         places=(
             Place(
@@ -214,7 +214,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="Produce says why it refused",
         reason=(
             "Kafka leaves the message of most errors empty and writes it to its own log. Clients show it to their "
-            "users, so it names the bad value here."
+            "users, so penstock names the bad value in it."
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field="*.partition_responses[*].error_message", kafka=None)
@@ -223,7 +223,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         title="Records whose offsets are out of order are refused",
-        reason="Kafka counts them only. A reader that seeks inside such a batch would miss records.",
+        reason="Kafka checks only their number. A reader that seeks inside such a batch would miss records.",
         places=(
             Place(
                 scenario="produce/offsets_out_of_order",
@@ -235,11 +235,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Attributes that are not a client's are refused",
+        title="Attributes that a client may not set are refused",
         reason="Kafka stores a client's batch with the delete horizon or attributes that have no meaning yet, and one "
-        "that is transactional without a producer id. Compaction would take the first for its own mark, a later broker "
-        "would give the second a meaning that the client did not intend, and the third belongs to no transaction. "
-        "Replicas and stored logs keep what their leader took.",
+        "that is transactional without a producer id. Compaction would mistake the first for its own mark, a later "
+        "broker would give the second a meaning that the client did not intend, and the third belongs to no "
+        "transaction. Replicas and stored logs keep what their leader accepted.",
         places=tuple(
             place
             for scenario in (
@@ -255,19 +255,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="What Kafka never answers is answered",
-        reason="Null records, and AlterConfigs that names a resource twice, leave a Kafka client waiting for ever.",
+        title="Requests that Kafka leaves without a response get one",
+        reason="Null records, and AlterConfigs that names a resource twice, leave a client of Kafka waiting forever.",
         places=(
             Place(scenario="produce/null_records", field="null.*"),
             Place(scenario="configs_change/replaced_whole_twice_in_one_request", field="twice.*"),
         ),
     ),
     Difference(
-        title="Members beat sooner while their group changes",
+        title="Members send heartbeats faster while their group changes",
         reason=(
-            "A partition changes hands in three heartbeats. For ten seconds after a change, members are told to beat "
-            "again after half a second instead of the configured interval, so that a group settles in a second or two "
-            "where it takes ten with Kafka."
+            "A partition changes its owner in three heartbeats. For ten seconds after a change, responses set the "
+            "heartbeat interval to half a second instead of the configured one, so that a group becomes stable in a "
+            "second or two, where Kafka takes ten."
         ),
         places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
     ),
@@ -276,16 +276,16 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "Apache Kafka hashes names by the partition count it finds when it starts, so after CreatePartitions on "
             "`__consumer_offsets` or `__transaction_state` and a restart committed offsets and transactional ids are "
-            "not found any more. penstock records the count at creation and hashes by that one: the new partitions "
-            "stay empty."
+            "no longer found. penstock records the count at creation and hashes by that one: the new partitions stay "
+            "empty."
         ),
         places=(),
     ),
     Difference(
-        title="Bad input is called so",
+        title="Invalid requests get a specific error code",
         reason=(
-            "Kafka stumbles over some bad requests and answers UNKNOWN_SERVER_ERROR, which a client takes for a "
-            "fault of the broker. They get the code of what is wrong with them here."
+            "Kafka fails on some invalid requests with UNKNOWN_SERVER_ERROR, which looks like a fault of the broker. "
+            "penstock returns the error code of what is wrong with the request."
         ),
         places=(
             Place(
@@ -344,15 +344,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="A fetch limit below one byte is taken as zero",
-        reason="Kafka fails with UNKNOWN_SERVER_ERROR; a reader with such a limit still gets its one batch here.",
+        title="A negative fetch limit counts as zero",
+        reason="Kafka fails with UNKNOWN_SERVER_ERROR; penstock still returns one batch to a reader with such a limit.",
         places=(Place(scenario="fetch/partition_limit_below_a_batch", field="negative.*"),),
     ),
     Difference(
-        title="Fetch gives whole batches only",
+        title="Fetch returns whole batches only",
         reason=(
-            "Kafka fills the last bytes of a limit with the beginning of a batch, which every client throws away. "
-            "Here the answer ends with a whole batch."
+            "Kafka fills the last bytes of a limit with the beginning of a batch, which every client discards. "
+            "penstock's response ends with a whole batch."
         ),
         places=(
             Place(
@@ -376,8 +376,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Lengths that make no sense close the connection",
-        reason="Kafka reads an array of -2 items as null. Nobody sends it but a broken client.",
+        title="Invalid lengths close the connection",
+        reason="Kafka reads an array of -2 items as null. Only a broken client sends one.",
         places=(Place(scenario="framing/lengths_that_lie", field="an array of -2 names.*"),),
     ),
     Difference(
@@ -391,18 +391,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="A topic can choose how it is flushed",
+        title="A topic has a flush policy",
         reason="The key `flush` (`log.flush.policy` of the broker) is penstock's own: see docs/tuning.md.",
         places=tuple(
             Place(scenario=f"{family}/*", field="*.configs[flush]", kafka=ABSENT) for family in ("topics", "configs")
         ),
     ),
     Difference(
-        title="A compressed batch is taken at its header's word",
+        title="Records of a compressed batch are not validated by default",
         reason=(
-            "Kafka decompresses every batch to look at its records. penstock checks the header and the checksum and "
-            "stores the batch unopened, which makes compressed traffic several times cheaper. With the topic's key "
-            "`compressed.check=records` (`log.compressed.check` of the broker) every record is looked at as in Kafka."
+            "Kafka decompresses every batch to validate its records. penstock validates the header and the checksum "
+            "and stores the batch without decompressing it, which makes compressed traffic several times cheaper. With "
+            "the topic's key `compressed.check=records` (`log.compressed.check` of the broker) it validates every "
+            "record, as Kafka does."
         ),
         places=(
             *(
@@ -419,7 +420,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="min.insync.replicas is a default",
         reason=(
             "A new Kafka cluster stores `min.insync.replicas` as a setting of the whole cluster, which its "
-            "tracking of eligible leaders needs. Here it is a default as any other; the value is the same."
+            "tracking of eligible leaders needs. Here it is an ordinary default; the value is the same."
         ),
         places=(
             Place(scenario="topics/*", field="*.configs[min.insync.replicas].config_source", kafka=3, penstock=5),
@@ -430,11 +431,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Broker settings without a meaning here are not there",
+        title="Broker settings without a meaning here do not exist",
         reason=(
             "There are no pools of network and request threads to size, and no TLS yet. `background.threads` "
-            "sizes one pool of threads for disk work, made at the start. A broker without an id is broker 1, for "
-            "one broker needs no other. Settings of penstock's own are described beside Kafka's."
+            "sizes one pool of threads for disk work, which is created at start. A broker without an id is broker "
+            "1. penstock's own settings are described beside Kafka's."
         ),
         places=(
             Place(scenario="configs/broker_flags_of_every_key", field="flags.configs[*]", penstock=ABSENT),
@@ -472,9 +473,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="Listeners change with a restart",
         reason=(
-            "Kafka can open and close listeners while it runs. penstock opens them once, before it serves, and says "
-            "so: `listeners` and `listener.security.protocol.map` are read-only, and a program that manages brokers "
-            "restarts one to change them instead of waiting for a change that does not come."
+            "Kafka can open and close listeners while it runs. penstock opens them once, before it serves, "
+            "so `listeners` and `listener.security.protocol.map` are read-only: a program that manages brokers knows "
+            "that it has to restart one to change them."
         ),
         places=tuple(
             Place(
@@ -489,7 +490,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="Unknown broker settings are refused",
         reason=(
-            "Kafka stores whatever name it is given for a broker. A misspelt name would wait for ever to take effect."
+            "Kafka stores any name for a broker. A misspelt name would never take effect, and its user would not know."
         ),
         places=tuple(
             Place(

@@ -102,7 +102,7 @@ def kill_all(child: Child) -> None:
     wait_until(lambda: session_members(child.pid) == [], "the end of a killed session")
 
 
-def ask(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
+def run_command(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
     """What a command answers in JSON."""
     done = subprocess.run(
         [*command(*arguments), "-o", "json"],

@@ -17,7 +17,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.spec import read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
 from spark.late_workers import run_queries
-from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, has_told, wait_until
+from spark.pipeline_processes import SECONDS_MAX, command, environment, has_told, run_command, wait_until
 from spark.topic_contents import make_topic, values
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
 
         try:
             wait_until(has_told_or_ended, "batch of a pipeline")
-            (seen,) = ask(["pipeline", "list"], variables, tmp_path)
+            (seen,) = run_command(["pipeline", "list"], variables, tmp_path)
             again = subprocess.run(run, capture_output=True, text=True, check=False, timeout=SECONDS_MAX, env=exported)
-            stopped = ask(["pipeline", "stop", "doubles"], variables, tmp_path)
+            stopped = run_command(["pipeline", "stop", "doubles"], variables, tmp_path)
             answered, _ = process.communicate(timeout=SECONDS_MAX)
         finally:
             process.kill()
@@ -102,7 +102,7 @@ def test_a_pipeline_starts_again_where_a_python_worker_of_spark_is_late(
     late.chmod(0o755)
     send(broker.bootstrap, source, 0, 10)
 
-    told = ask(
+    told = run_command(
         ["pipeline", "run", str(file), "--master", "local[2]"],
         {**environment(tmp_path / "state", broker.bootstrap), "PYSPARK_DRIVER_PYTHON": str(late)},
         tmp_path,

@@ -26,7 +26,15 @@ from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.finish import finish
 from pyspark_penstock.link import BrokerLink, LinkSettings
 from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
-from pyspark_penstock.sink_state import Answer, OtherBatch, OutcomeUnknown, Resolution, SinkAhead, SinkError, SinkNames
+from pyspark_penstock.sink_state import (
+    BatchAction,
+    OtherBatch,
+    OutcomeUnknown,
+    Resolution,
+    SinkAhead,
+    SinkError,
+    SinkNames,
+)
 from pyspark_penstock.sink_store import SinkStore
 from pyspark_penstock.txn_calls import abort_open, described, open_transactions
 from pyspark_penstock.write_options import WriteOptions
@@ -59,10 +67,10 @@ class DyingLink(BrokerLink):
         return super().send(*arguments)
 
     def receive(self, *arguments: Any) -> Any:
-        answer = super().receive(*arguments)
+        response = super().receive(*arguments)
         if self._sent >= self._number:
             raise Died
-        return answer
+        return response
 
 
 @pytest.fixture(autouse=True)
@@ -340,8 +348,8 @@ def test_a_driver_that_dies_at_its_commit_and_is_away_until_its_ids_expired_doub
             # The user looks.
             is_in = len(values(query.bootstrap, query.topic)) == query.source_end
             outcomes[f"asked, and it was {'' if is_in else 'not '}in"] += 1
-            answer = Answer.SKIP if is_in else Answer.WRITE
-            query.options = replace(query.options, resolution=Resolution(batch=0, answer=answer))
+            action = BatchAction.SKIP if is_in else BatchAction.WRITE
+            query.options = replace(query.options, resolution=Resolution(batch=0, action=action))
         query.finish_up()
         query.check()
 

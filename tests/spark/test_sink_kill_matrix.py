@@ -293,7 +293,7 @@ def wait_for_expiry(bootstrap: str, options: dict[str, str]) -> None:
 
     def is_expired() -> bool:
         with BrokerLink(LinkSettings(bootstrap=bootstrap)) as link:
-            states = link.ask_anyone(list_transactions, list_transactions.Request()).transaction_states
+            states = link.call_any(list_transactions, list_transactions.Request()).transaction_states
         return all(each.transaction_state in busy for each in states)
 
     wait_until(is_expired, "the end of idle transactional ids")
@@ -387,7 +387,7 @@ def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
                 refusal = unfinished_writes(forgetful.bootstrap)
             note(history, f"{cut} {name or 'plain'} {timeout}: {refusal or 'whole'}")
             if refusal:
-                assert is_said(refusal) or "is partly in" in refusal or "are in is unknown" in refusal
+                assert is_said(refusal) or "is partly committed" in refusal or "are committed is unknown" in refusal
                 matrix.refusals[kind] += 1
                 tables = Tables(topic=make_topic(forgetful.bootstrap))
             else:

@@ -12,11 +12,11 @@ import pytest
 from penstock.testing.apache_kafka import ApacheKafka
 from penstock.wire.api import txn_offset_commit
 from pyspark_penstock.batch_identity import BatchOffsets
-from pyspark_penstock.finish import PartlyWritten, finish, main, tell
+from pyspark_penstock.finish import PartlyWritten, finish, main, warn_of
 from pyspark_penstock.link import BrokerLink, LinkDown
 from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
 from pyspark_penstock.sink_state import (
-    Answer,
+    BatchAction,
     Content,
     Decided,
     LedgerMissing,
@@ -95,7 +95,7 @@ class Sink:
             output=f"topic {self.topic}",
             run=done[0].sink_batch.query_run,
         )
-        ledger.amend(lambda _: replace(state, decided=decided))
+        ledger.update(lambda _: replace(state, decided=decided))
 
     def state(self) -> SinkState | None:
         return SinkStore(self.link, self.given(0, "").names, self.options.ledger_topic).read()
@@ -190,8 +190,8 @@ def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink
             )
         ],
     )
-    answer = sink.link.ask(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
-    assert answer.topics[0].partitions[0].error_code == 0
+    response = sink.link.call(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
+    assert response.topics[0].partitions[0].error_code == 0
 
     # Nothing here is tried for longer than half a minute, and that transaction has a whole one.
     sink.whole(1, "b")
@@ -348,7 +348,7 @@ def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     for count in (ROWS - 1, 0):
-        with pytest.raises(SinkError, match="partly in"):
+        with pytest.raises(SinkError, match="partly committed"):
             sink.write(0, "b", 1, count=count)
     with pytest.raises(OtherBatch):
         sink.commit(0, [sink.write(0, "b", 0)])
@@ -456,7 +456,7 @@ def test_a_batch_that_does_not_continue_the_last_is_refused(sink: Sink) -> None:
 
     with pytest.raises(OtherBatch, match="does not begin where batch 0 in the sink ended"):
         sink.commit(1, [sink.write(1, "b", 0)], offsets("9", start="6"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=1, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=1, action=BatchAction.WRITE))
     sink.commit(1, [sink.write(1, "c", 0)], offsets("9", start="6"))
 
     sink.expect((0, 0), (1, 0))
@@ -544,7 +544,7 @@ def test_a_query_that_takes_over_a_sink_commits_what_was_decided(sink: Sink) -> 
 
 def test_a_batch_written_by_a_users_answer_is_not_written_again_by_its_replay(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=1, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=1, action=BatchAction.WRITE))
 
     for run in ("b", "c", "d"):
         sink.commit(1, [sink.write(1, run, 0)], offsets("9", start="6"))
@@ -559,7 +559,7 @@ def test_a_user_may_skip_a_batch_whose_state_has_expired(sink: Sink) -> None:
 
     with pytest.raises(LedgerMissing, match="resolveBatch to 1:skip"):
         sink.write(1, "b", 0)
-    told = Resolution(batch=1, answer=Answer.SKIP)
+    told = Resolution(batch=1, action=BatchAction.SKIP)
     sink.options = replace(sink.options, ledger_missing="begin", resolution=told)
     sink.whole(1, "c")
     sink.options = replace(sink.options, ledger_missing="fail", resolution=None)
@@ -571,7 +571,7 @@ def test_a_user_may_skip_a_batch_whose_state_has_expired(sink: Sink) -> None:
 
 def test_a_user_may_have_a_batch_of_a_taken_number_written_once(sink: Sink) -> None:
     sink.whole(0, "a")
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.WRITE))
 
     for run in ("b", "c"):
         with BrokerLink(sink.options.link) as link:
@@ -584,7 +584,7 @@ def test_a_user_may_have_a_batch_of_a_taken_number_written_once(sink: Sink) -> N
 
 def test_a_user_may_have_a_batch_of_a_taken_number_skipped(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.SKIP))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.SKIP))
 
     sink.commit(0, [sink.write(0, "b", 0, count=3)], offsets("6", planned=2))
     sink.commit(1, [sink.write(1, "b", 0)], offsets("9", start="6"))
@@ -625,7 +625,7 @@ def test_a_batch_whose_outcome_is_forgotten_stops_the_query_until_a_user_answers
     for batch in (0, 1):
         with pytest.raises(OutcomeUnknown, match="resolveBatch to 0:skip"):
             sink.write(batch, "b", 0)
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.SKIP))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.SKIP))
     sink.whole(0, "c")
     sink.whole(1, "c")
 
@@ -638,7 +638,7 @@ def test_a_batch_that_lost_rows_is_not_passed_over_by_the_next(sink: Sink) -> No
     sink.decide_only(0, done)
     init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
-    with pytest.raises(SinkError, match=r"batch 0 is partly in: the transactions of tasks \[1\]"):
+    with pytest.raises(SinkError, match=r"batch 0 is partly committed: the transactions of tasks \[1\]"):
         sink.write(1, "b", 0)
 
 
@@ -718,7 +718,7 @@ def test_a_batch_write_whose_driver_died_is_completed_by_whoever_comes_next(sink
         generation=1, run="a", query=name, decided=Decided(batch=0, generation=1, written=written, output="topic t")
     )
     ledger = SinkStore(sink.link, given.names, sink.options.ledger_topic)
-    ledger.amend(lambda _: state)
+    ledger.update(lambda _: state)
 
     assert [(each.sink, each.transactions, each.lost) for each in finish(sink.link)] == [(name, 2, ())]
 
@@ -739,7 +739,7 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     written = tuple(each.written for each in done if each.written is not None)
     decided = Decided(batch=0, generation=1, written=written, content=Content(2 * ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, written[0]), commit=True)
     # As its coordinator does after transaction.timeout.ms.
     end_transaction(sink.link, given.names.producer(1, written[1]), commit=False)
@@ -747,8 +747,8 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     for _ in range(2):
         (broken,) = finish(sink.link, f"{sink.query}-")
         assert (broken.sink, broken.lost, broken.rows) == (name, (1,), 2 * ROWS)
-        with pytest.warns(PartlyWritten, match=r"100 rows to topic t is partly in.*tasks \[1\] of 2"):
-            tell(broken)
+        with pytest.warns(PartlyWritten, match=r"100 rows to topic t is partly committed.*tasks \[1\] of 2"):
+            warn_of(broken)
         assert main([sink.bootstrap, sink.query]) == 1
     assert f"--forget {name}" in capsys.readouterr().out
     assert main([sink.bootstrap, "--forget", name]) == 0
@@ -768,7 +768,7 @@ def test_a_batch_write_of_another_ledger_topic_is_found_and_forgotten_there(
     assert done.written is not None
     decided = Decided(batch=0, generation=1, written=(done.written,), content=Content(ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, done.written), commit=False)
 
     assert main([sink.bootstrap, sink.query]) == 0
@@ -789,15 +789,15 @@ def test_a_batch_write_whose_outcome_is_forgotten_is_not_called_aborted(
     assert done.written is not None
     decided = Decided(batch=0, generation=1, written=(done.written,), content=Content(ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, done.written), commit=True)
     monkeypatch.setattr("pyspark_penstock.finish.commit_all", forgetful)
 
     for _ in range(2):
         (broken,) = finish(sink.link, f"{sink.query}-")
         assert (broken.lost, broken.unknown) == ((), (0,))
-        with pytest.warns(PartlyWritten, match=r"tasks \[0\] of 1 .* whether their rows are in is unknown"):
-            tell(broken)
+        with pytest.warns(PartlyWritten, match=r"tasks \[0\] of 1 .* whether their rows are committed is unknown"):
+            warn_of(broken)
         assert main([sink.bootstrap, sink.query]) == 1
     assert "aborted" not in capsys.readouterr().out
     assert main([sink.bootstrap, "--forget", name]) == 0
@@ -815,7 +815,7 @@ def test_a_driver_that_died_in_the_middle_of_its_note_does_not_hold_up_later_bat
     # Nothing here is tried for longer than half a minute, and that transaction has a whole one.
     assert finish(sink.link, f"{sink.query}-") == []
 
-    assert store.glance() == (False, None)
+    assert store.read_if_stable() == (False, None)
     end_transaction(sink.link, producer, commit=False)
 
 
@@ -843,7 +843,9 @@ def test_a_batch_write_whose_commit_was_not_answered_does_not_ask_for_a_second_c
         raise LinkDown("it closed the connection")
 
     monkeypatch.setattr("pyspark_penstock.sink.commit_all", unanswered)
-    with pytest.raises(SinkError, match=rf"{tasks * ROWS} rows to topic .* whether they are in is unknown.*batchId"):
+    with pytest.raises(
+        SinkError, match=rf"{tasks * ROWS} rows to topic .* whether they are committed is unknown.*batchId"
+    ):
         sink.commit(0, done)
     abort_batch(sink.link, sink.options, 0, done)
 
@@ -865,7 +867,7 @@ def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
         return commit_all(link, producers)
 
     monkeypatch.setattr("pyspark_penstock.sink.commit_all", late)
-    with pytest.raises(SinkError, match="nothing of it is in, write it again"):
+    with pytest.raises(SinkError, match="nothing of it is committed, write it again"):
         sink.commit(0, [done])
     abort_batch(sink.link, sink.options, 0, [done])
 

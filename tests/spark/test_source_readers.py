@@ -417,9 +417,9 @@ def test_a_topic_that_is_created_anew_is_not_taken_for_the_old_one(
     topics.delete(name)
     topics.make(name=name)
     topics.fill(name, b"new", b"newer")
-    with pytest.raises(DataLoss, match=f"Topic {name} has been deleted and created anew"):
+    with pytest.raises(DataLoss, match=f"Topic {name} has been deleted and created again"):
         stream.latestOffset(end, ALL)
-    with pytest.raises(DataLoss, match=f"{name}-0 was created anew"):
+    with pytest.raises(DataLoss, match=f"{name}-0 was created again"):
         tasks(batch, planned)
 
 

@@ -184,7 +184,7 @@ def test_up_says_that_the_port_is_taken(tmp_path: Path) -> None:
 def test_up_says_that_the_data_directory_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(serve.Failure, match="cannot make the data directory"):
+    with pytest.raises(serve.Failure, match="cannot create the data directory"):
         serve.up(data=str(tmp_path / "file" / "data"))
 
 

@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from penstock.wire.api import api_versions, metadata
 from pyspark_penstock.link import LinkSettings
 
-Answer = Callable[[int, bytes], bytes | None]
+Responder = Callable[[int, bytes], bytes | None]
 SECONDS_MAX = 60.0
 
 
 class Scripted:
     """A port that answers every request as a function says; None closes the connection."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, answer: Responder) -> None:
+        self._respond = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(SECONDS_MAX)
         self.bootstrap = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,7 +40,7 @@ class Scripted:
                 while size := connection.recv(4, socket.MSG_WAITALL):
                     request = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
                     api_key, _, correlation_id = struct.unpack_from(">hhi", request)
-                    answer = self._answer(api_key, struct.pack(">i", correlation_id))
+                    answer = self._respond(api_key, struct.pack(">i", correlation_id))
                     if answer is None:
                         break
                     connection.sendall(answer)
@@ -69,7 +69,7 @@ def versions(correlation: bytes, *known: tuple[int, int, int]) -> bytes:
 
 
 @contextmanager
-def scripted_broker(answer: Answer) -> Iterator[Scripted]:
+def scripted_broker(answer: Responder) -> Iterator[Scripted]:
     opened = Scripted(answer)
     try:
         yield opened

@@ -6,18 +6,25 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.unit.pyspark_penstock.scripted_broker import Answer, Scripted, framed, one_topic, settings, versions
+from tests.unit.pyspark_penstock.scripted_broker import Responder, Scripted, framed, one_topic, settings, versions
 
 from penstock.model.generated_errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownServerError
 from penstock.wire.api import api_versions, metadata
-from pyspark_penstock.link import ANSWER_BYTES_MAX, AnswerBuffer, AnswerTooLarge, BrokerLink, LinkDown, Unreachable
+from pyspark_penstock.link import (
+    RESPONSE_BYTES_MAX,
+    BrokerLink,
+    LinkDown,
+    ResponseBuffer,
+    ResponseTooLarge,
+    Unreachable,
+)
 
 
 @pytest.fixture
-def port() -> Iterator[Callable[[Answer], Scripted]]:
+def port() -> Iterator[Callable[[Responder], Scripted]]:
     opened: list[Scripted] = []
 
-    def open_port(answer: Answer) -> Scripted:
+    def open_port(answer: Responder) -> Scripted:
         opened.append(Scripted(answer))
         return opened[-1]
 
@@ -26,25 +33,28 @@ def port() -> Iterator[Callable[[Answer], Scripted]]:
         each.close()
 
 
-def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Answer], Scripted]) -> None:
+def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, __: None)
     with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(LinkDown, match="it closed the connection"):
         link.topics(["orders"])
 
 
-def test_an_answer_that_nobody_asked_for_is_not_read(port: Callable[[Answer], Scripted]) -> None:
-    scripted = port(lambda _, __: struct.pack(">i", ANSWER_BYTES_MAX + 1))
-    with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(AnswerTooLarge, match="announced an answer"):
+def test_an_answer_that_nobody_asked_for_is_not_read(port: Callable[[Responder], Scripted]) -> None:
+    scripted = port(lambda _, __: struct.pack(">i", RESPONSE_BYTES_MAX + 1))
+    with (
+        BrokerLink(settings(scripted.bootstrap)) as link,
+        pytest.raises(ResponseTooLarge, match="announced a response"),
+    ):
         link.topics(["orders"])
 
 
-def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Answer], Scripted]) -> None:
+def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 90, 99)))
     with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(UnknownServerError, match="Metadata"):
         link.topics(["orders"])
 
 
-def test_what_is_known_of_a_topic_is_asked_once_until_it_is_forgotten(port: Callable[[Answer], Scripted]) -> None:
+def test_what_is_known_of_a_topic_is_asked_once_until_it_is_forgotten(port: Callable[[Responder], Scripted]) -> None:
     asked: list[int] = []
 
     def answer(api_key: int, correlation: bytes) -> bytes:
@@ -75,7 +85,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
             raise LeaderNotAvailable
         return "done"
 
-    assert link.patiently("trying", passes) == "done"
+    assert link.retrying("trying", passes) == "done"
 
     def refused() -> None:
         tries.append(1)
@@ -83,14 +93,14 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
 
     tries.clear()
     with pytest.raises(TopicAuthorizationFailed):
-        link.patiently("trying", refused)
+        link.retrying("trying", refused)
     assert len(tries) == 1
 
 
 def test_patience_ends_with_the_failure_and_what_was_tried() -> None:
     link = BrokerLink(settings("127.0.0.1:1", api_timeout_ms=50))
     with pytest.raises(LinkDown, match=r"looking at the topics: broker 127\.0\.0\.1:1"):
-        link.patiently("looking at the topics", lambda: link.topics(["orders"]))
+        link.retrying("looking at the topics", lambda: link.topics(["orders"]))
 
 
 class HastyClock:
@@ -115,7 +125,7 @@ def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within
     assert clock.seconds < 10
 
 
-def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Answer], Scripted]) -> None:
+def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 0, 12)))
     with BrokerLink(settings(f"127.0.0.1:1,{scripted.bootstrap}")) as link:
         link.require_contact()
@@ -123,7 +133,7 @@ def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Answer], Sc
     assert scripted.connections == 1
 
 
-def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Answer], Scripted]) -> None:
+def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Responder], Scripted]) -> None:
     names = {"orders": False, "__consumer_offsets": True}
 
     def answer(api_key: int, correlation: bytes) -> bytes:
@@ -138,7 +148,7 @@ def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Answer], Scrip
 
 
 def test_room_for_answers_is_kept_and_never_taken_away_from_one_in_use() -> None:
-    buffer = AnswerBuffer()
+    buffer = ResponseBuffer()
     first = buffer.room(4)
     first[:] = b"abcd"
     again = buffer.room(3)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.demo import DRAIN_SECONDS_MAX, View, last_words, summary
+from penstock.cli.demo import DRAIN_SECONDS_MAX, View, last_log_line, summary
 from penstock.cli.options import OutputFormat
 from pyspark_penstock.pipelines.registry import QueryProgress
 from pyspark_penstock.pipelines.running import StopRequest, new_state
@@ -94,6 +94,6 @@ def test_the_last_line_of_a_long_log_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("x" * 100_000 + "\nno space left\n")
 
-    assert last_words(log) == "Spark's last words: no space left"
+    assert last_log_line(log) == "Spark's last log line: no space left"
     log.write_text("")
-    assert last_words(log) == ""
+    assert last_log_line(log) == ""

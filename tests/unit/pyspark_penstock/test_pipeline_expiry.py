@@ -167,17 +167,17 @@ def test_a_query_expires_its_table_once_an_hour(merged: LakeTable, monkeypatch: 
 # The command
 
 
-def ask(*arguments: str) -> Any:
+def run_command(*arguments: str) -> Any:
     return CliRunner().invoke(pipeline.app, ["expire", *arguments])
 
 
 def test_the_command_lists_and_deletes(merged: LakeTable, tmp_path: Path) -> None:
     kind = "delta" if isinstance(merged, DeltaLakeTable) else "iceberg"
     arguments = [str(tmp_path / "table"), "--format", kind, "--state-dir", str(tmp_path / "state"), "-o", "json"]
-    found = json.loads(ask(*arguments, "--older-than", "1d", "--dry-run").stdout)
+    found = json.loads(run_command(*arguments, "--older-than", "1d", "--dry-run").stdout)
     # Snapshots of Iceberg are as old as this test; their files are not needed by them alone.
     assert len(found["files"]) == (4 if kind == "delta" else 0)
-    done = json.loads(ask(*arguments, "--older-than", "1d").stdout)
+    done = json.loads(run_command(*arguments, "--older-than", "1d").stdout)
     assert done["files"] == found["files"]
     assert held_offsets(merged) == list(range(50))
 
@@ -187,16 +187,18 @@ def test_the_command_lists_and_deletes(merged: LakeTable, tmp_path: Path) -> Non
     [
         (["--format", "parquet", "--older-than", "1d"], "has no older versions"),
         (["--format", "delta", "--older-than", "5m"], "at least 1h"),
-        (["--format", "delta", "--older-than", "soon"], "is no time such as"),
+        (["--format", "delta", "--older-than", "soon"], "is not a time such as"),
     ],
 )
 def test_what_cannot_be_expired_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
-    result = ask(str(tmp_path), *arguments)
+    result = run_command(str(tmp_path), *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())
 
 
 def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
-    result = ask(str(tmp_path / "x"), "--format", "delta", "--older-than", "1d", "--state-dir", str(tmp_path / "s"))
+    result = run_command(
+        str(tmp_path / "x"), "--format", "delta", "--older-than", "1d", "--state-dir", str(tmp_path / "s")
+    )
     assert "there is no Delta table" in str(result.exception)
     assert not isinstance(result.exception, typer.Exit)

@@ -105,7 +105,7 @@ def test_a_new_field_is_added_to_the_table(table: LakeTable, request: pytest.Fix
 
 def test_a_field_that_changes_its_type_is_refused(table: LakeTable) -> None:
     put(table, 0, rows(0, 2))
-    with pytest.raises(SchemaClash, match=r"the column value\.id as int64, and what is written has it as string"):
+    with pytest.raises(SchemaClash, match=r"the column value\.id as int64, and the new rows have it as string"):
         table.prepare(rows(2, 2, value={"id": "seven"}).schema, BY)
 
 

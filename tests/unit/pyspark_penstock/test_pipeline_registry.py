@@ -104,7 +104,7 @@ def test_stopping_ends_the_process_and_no_other(tmp_path: Path) -> None:
 
 
 def test_a_name_is_no_path(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no name of a pipeline"):
+    with pytest.raises(PipelineError, match="is not a pipeline name"):
         Registry(tmp_path).find("../etc")
 
 

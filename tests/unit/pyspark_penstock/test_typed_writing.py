@@ -228,7 +228,7 @@ def test_a_row_that_avro_cannot_hold_is_refused(row: Any, words: str) -> None:
             "value has fields that are not in the option 'value.schema': x",
         ),
         ("n bigint, amount decimal(6,2), at timestamp, kind string", "avro", AVRO, "value.n is of type bigint"),
-        ("`a b` int", "avro", "", "a b is no name in Avro"),
+        ("`a b` int", "avro", "", "a b is not a name in Avro"),
         ("m map<int, int>", "json", "", "must be strings"),
     ],
 )

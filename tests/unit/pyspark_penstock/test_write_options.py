@@ -49,7 +49,7 @@ def test_formats_of_keys_and_values_are_taken() -> None:
         ("value.format", "xml", "'value.format' is one of binary, string, json, avro"),
         ("value.schema", "a int", "needs 'value.format' avro"),
         ("kafka.compresion.type", "lz4", "compresion.type.*misspelt"),
-        ("topics", "a", "'topics' is not one of a writer's"),
+        ("topics", "a", "'topics' is not a writer option"),
         ("kafka.compression.type", "rar", "must be one of none, gzip"),
         ("kafka.acks", "1", "must be 'all'"),
         ("kafka.enable.idempotence", "false", "must be 'true'"),
