@@ -204,7 +204,7 @@ def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: boo
 
     again = started(topic(), disk=disk)
 
-    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*see to that file, and restart"):
+    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*correct its owner or type, and restart"):
         again.replica()
     assert values(again.replica("innocent")) == [b"innocent"]
     disk.faults.clear()

@@ -75,7 +75,7 @@ def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
     disk.fail("open", f"{1:020d}.log", errno.ENOSPC, times=2)
 
     for _ in range(2):
-        with pytest.raises(KafkaStorageError, match="beginning a segment of orders-0"):
+        with pytest.raises(KafkaStorageError, match="creating a segment of orders-0"):
             put(log, batch_of(b"y" * 100))
         assert len(log.segments) == 1
 
