@@ -33,7 +33,7 @@ class LogLoader:
         return not self._directory.made and self.left is not None
 
     def lacks_newest(self) -> bool:
-        """Whether the newest segment of the last clean stop is missing or short; a cheap check of every log at start."""
+        """Whether the newest segment of the last clean stop is missing or short: a cheap check, for every log."""
         newest = () if self.left is None else self.left.segments[-1:]
         try:
             return bool(completeness.missing_of(self._directory.disk, self._directory.path, newest))
