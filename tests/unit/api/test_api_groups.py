@@ -11,7 +11,7 @@ import pytest
 from api_world import World, in_world
 from tests.unit.eventual import deliver
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_calls import when_committed
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (

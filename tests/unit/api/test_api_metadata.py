@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_world import World, in_world
 
-from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_UNSAID, TOPIC_OPERATIONS
+from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_NOT_REQUESTED, TOPIC_OPERATIONS
 from penstock.config.broker import BrokerConfig
 from penstock.controller.topics import NewTopic
 from penstock.metadata.operations import Create, Delete, Set
@@ -167,10 +167,10 @@ def test_operations_are_told_only_to_whoever_asks(tmp_path: Path) -> None:
             asked.include_cluster_authorized_operations = version <= 10
             response = await world.ask(METADATA, asked, version)
             assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
-            expected = CLUSTER_OPERATIONS if version <= 10 else OPERATIONS_UNSAID
+            expected = CLUSTER_OPERATIONS if version <= 10 else OPERATIONS_NOT_REQUESTED
             assert response.cluster_authorized_operations == expected
             plain = await world.ask(METADATA, named("a"), version)
-            assert plain.topics[0].topic_authorized_operations == OPERATIONS_UNSAID
+            assert plain.topics[0].topic_authorized_operations == OPERATIONS_NOT_REQUESTED
         assert CLUSTER_OPERATIONS == 8096
 
     in_world(tmp_path, act)

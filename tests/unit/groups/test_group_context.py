@@ -20,7 +20,7 @@ from tests.unit.groups.coordinator_rig import (
 )
 from tests.unit.partition.rig import Rig, everything, topic
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_calls import when_committed
 from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
