@@ -228,7 +228,7 @@ def test_a_member_that_joins_and_never_syncs_delays_the_group_no_longer_than_its
             assert joined.error_code in (NONE, UNKNOWN_MEMBER_ID)
             return bool(joined.leader == given.member_id)
 
-        wait_until(leads, what="a leader, so that everybody waits for its assignment")
+        wait_until(leads, what="a leader, so that all members wait for its assignment")
         with Member(broker, GROUP, [TOPIC], **CLASSIC_RANGE) as member:
             settle(member, places=PARTITIONS)
 

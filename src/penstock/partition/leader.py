@@ -37,7 +37,7 @@ class FollowerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerFetched:
-    """What a follower's fetch moved, and what the leader should do next."""
+    """The effect of a follower's fetch, and the ISR change that it allows."""
 
     high_watermark_moved: bool
     propose_isr: frozenset[int] | None

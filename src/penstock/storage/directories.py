@@ -188,7 +188,7 @@ class LogDirectory:
         raise StartRefused(why)
 
     def last_stop(self) -> Stop:
-        """How the last broker here ended; a machine crash, with the most thorough recovery, if no file says so."""
+        """How the last broker stopped; without a file that says so, a machine crash, which needs a full recovery."""
         if self.disk.exists(self.file(CLEAN_SHUTDOWN)):
             return Stop.CLEAN
         try:

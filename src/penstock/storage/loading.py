@@ -29,7 +29,7 @@ class LogLoader:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the last broker left the log and its directory is gone. Opening it keeps that for later starts."""
+        """Whether the directory of a log of the last broker is missing; opening it records that for later starts."""
         return not self._directory.made and self.left is not None
 
     def lacks_newest(self) -> bool:

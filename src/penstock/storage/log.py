@@ -173,7 +173,7 @@ class Log:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the last broker left the log and its directory is gone. Opening it keeps that for later starts."""
+        """Whether the directory of a log of the last broker is missing; opening it records that for later starts."""
         return self.loader.is_lost
 
     def open(self) -> None:

@@ -103,7 +103,7 @@ class Handlers:
             case "throttled":
                 context.throttle(1)
                 return response
-            case "no answer":
+            case "no response":
                 return None
             case "waits":
                 self.waiting.add(pending := Deferred[Any]())
@@ -153,7 +153,7 @@ LIFE = b"".join(
         request("coroutine and pending"),
         request("file", FETCH),
         request("large frame", FETCH, bytes(200_000)),
-        request("no answer"),
+        request("no response"),
         request("throttled"),
         request("no throttle time", SASL_HANDSHAKE, b"\0\5PLAIN"),
         request("last"),
