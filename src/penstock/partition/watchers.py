@@ -14,7 +14,7 @@ from penstock.model.turns import Turns
 
 NEVER = 2**63
 DUE_STALE_MAX = 64
-"""Stale entries allowed in the heap beyond twice the number of resting watchers; with more it is rebuilt."""
+"""Heap entries allowed beyond twice the number of resting watchers; with more, stale ones are removed."""
 
 NOTIFIED_PER_LOOK = 32
 """Watchers that are notified between two reads of the clock."""
