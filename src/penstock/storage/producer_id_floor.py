@@ -1,7 +1,7 @@
 """The highest producer id that was assigned, kept beside the logs.
 
 The counter is in the metadata. If that is lost, or restored from an older copy, the counter goes back, and an id is
-assigned twice: the logs still have the state of its first owner, so batches of the new one would pass for duplicates
+assigned twice: the logs still have the state of its first owner, so batches of the new one would look like duplicates
 and be acknowledged without being stored.
 """
 
@@ -14,7 +14,7 @@ PRODUCER_IDS = "producer-ids-checkpoint"
 
 
 class ProducerIdFloor:
-    """The first producer id that was never assigned on a log directory. Its methods wait for the disk."""
+    """The lowest producer id that was never assigned, kept in a log directory. Its methods wait for the disk."""
 
     __slots__ = ("_disk", "_path")
 
@@ -23,12 +23,12 @@ class ProducerIdFloor:
         self._path = f"{directory}/{PRODUCER_IDS}"
 
     def read(self) -> int:
-        """0 when the file is missing or damaged."""
+        """The floor; 0 when the file is missing or damaged."""
         with suppress(OSError, CheckpointDamaged, ValueError):
             return max(map(int, read_lines(self._disk, self._path)), default=0)
         return 0
 
     def write(self, next_id: int) -> None:
-        """A failing disk does not refuse the id: the metadata has the counter."""
+        """Save the floor. A failing disk does not refuse the id: the metadata has the counter."""
         with suppress(OSError):
             replace_file(self._disk, self._path, encode_lines([str(next_id)]), sync=True)
