@@ -129,7 +129,7 @@ class Client:
         return response, self.walk.taken()
 
     def send(self, api: Any, version: int, request: Any) -> Any:
-        return self.calls.call("walk", (LOOPBACK, self.port), api, version, request)
+        return self.calls.ask("walk", (LOOPBACK, self.port), api, version, request)
 
     def call_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         """Retry until the coordinator is loaded."""
