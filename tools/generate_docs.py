@@ -146,9 +146,9 @@ def synonyms(key: Key) -> str:
 def metrics_page() -> str:
     return page(
         "Metrics",
-        "`GET /metrics` at the address in `metrics.listener` returns Prometheus' text format (or OpenMetrics, or "
-        "gzip, if requested). Names that begin with `kafka_` are those of kafka_exporter. Beside these there "
-        "are the `process_*` metrics of prometheus_client: memory, processor time, open files, start time.",
+        "`GET /metrics` at the address in `metrics.listener` returns Prometheus' text format (on request "
+        "OpenMetrics, or gzip). Names that begin with `kafka_` are kafka_exporter's and mean the same. Beside these "
+        "there are the `process_*` metrics of prometheus_client: memory, processor time, open files, start time.",
         "Histograms count durations in buckets of powers of two, from 32 microseconds to 16.8 seconds.",
         table(
             ("name", "type", "labels", "meaning"),

@@ -3,7 +3,8 @@
     python tools/request_walks.py [--files]
 
 A broker runs in this process, a client in a thread of it, and every Python call on the broker's loop between a request
-and its response is recorded, except for metrics, wiring and the wire codec.
+and its response is noted, but for metrics, wiring and the wire codec. Each request is sent several times, and only
+calls that all of its walks share count: maintenance and the listener's checks, once a second, do not.
 """
 
 import argparse
@@ -12,19 +13,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from penstock.broker.descriptors import divide, raise_limit
-from penstock.broker.process import arguments, settings
+from penstock.broker.process import BACKGROUND_THREADS_MIN, arguments, settings
 from penstock.broker.wiring import Broker
 from penstock.client.connection import Connection
 from penstock.client.wire_calls import WireCalls
+from penstock.metadata.embedded import EmbeddedSource
 from penstock.model import clock
 from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.threads import ThreadPool
+from penstock.net.sockets import SocketNetwork
 from penstock.observe.log import LogFormat, configure, logger
+from penstock.storage.disk import RealDisk
+from penstock.testing.processes import LOOPBACK, free_port, port_responds
 from penstock.wire.api import (
     add_partitions_to_txn,
     consumer_group_heartbeat,
@@ -39,11 +46,13 @@ from penstock.wire.api import (
 from penstock.wire.records import RecordBatchBuilder
 
 SOURCE = str(Path(clock.__file__).parents[1]) + "/"
-PORT = 19_733
 BESIDE = ("broker/", "client/", "observe/", "wire/")
 """Modules that do not count: wiring, this program's own client, metrics, and the codec, part of which is compiled."""
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
+
+ROUNDS = 4
+"""Walks of each request, of which the common part counts."""
 
 SETTLE_S = 0.3
 """Time for the work after a response: markers, watchers, timers."""
@@ -88,6 +97,13 @@ class Walk:
         rest.functions = self.functions - other.functions
         return rest
 
+    def common(self, other: "Walk") -> "Walk":
+        both = Walk()
+        both.files = self.files & other.files
+        both.classes = self.classes & other.classes
+        both.functions = self.functions & other.functions
+        return both
+
     def joined(self, other: "Walk") -> "Walk":
         both = Walk()
         both.files = self.files | other.files
@@ -99,17 +115,21 @@ class Walk:
 class Client:
     """One connection, which records the broker's walk for each request."""
 
-    def __init__(self, walk: Walk) -> None:
-        self.calls = WireCalls(Connection(bootstrap=f"127.0.0.1:{PORT}"))
+    def __init__(self, walk: Walk, port: int) -> None:
+        self.calls = WireCalls(Connection(bootstrap=f"{LOOPBACK}:{port}"))
         self.walk = walk
+        self.port = port
 
     def call(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         self.walk.taken()
         self.walk.recording = True
-        response = self.calls.call("walk", ("127.0.0.1", PORT), api, version, request)
+        response = self.send(api, version, request)
         time.sleep(SETTLE_S)
         self.walk.recording = False
         return response, self.walk.taken()
+
+    def send(self, api: Any, version: int, request: Any) -> Any:
+        return self.calls.ask("walk", (LOOPBACK, self.port), api, version, request)
 
     def call_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         """Retry until the coordinator is loaded."""
@@ -145,8 +165,8 @@ def heartbeat_request(group: str, member_epoch: int, **more: Any) -> Any:
     return consumer_group_heartbeat.Request(group_id=group, member_id="m", member_epoch=member_epoch, **more)
 
 
-def walks(walk: Walk) -> dict[str, Walk]:
-    client = Client(walk)
+def walks(walk: Walk, port: int) -> dict[str, Walk]:
+    client = Client(walk, port)
     topic = create_topics.CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
     client.call(create_topics, 5, create_topics.Request(topics=[topic], timeout_ms=10_000))
     find = find_coordinator.Request(key="warm", key_type=0)
@@ -154,7 +174,8 @@ def walks(walk: Walk) -> dict[str, Walk]:
     client.calls.coordinator("warm")
     # The first request of each kind also opens files and loads coordinators, which does not count.
     each_request(client, "warm")
-    return each_request(client, "walked")
+    rounds = [each_request(client, f"walked-{number}") for number in range(ROUNDS)]
+    return {name: reduce(Walk.common, (found[name] for found in rounds)) for name in rounds[0]}
 
 
 def each_request(client: Client, name: str) -> dict[str, Walk]:
@@ -175,11 +196,9 @@ def each_request(client: Client, name: str) -> dict[str, Walk]:
 
 
 def long_poll(client: Client, offset: int, produced: Walk) -> Walk:
-    """The walk of a waiting fetch, including the extra work of the produce that completes it."""
-    waiting, walk = Client(client.walk), client.walk
-    poll = threading.Thread(
-        target=lambda: waiting.calls.call("walk", ("127.0.0.1", PORT), fetch, 12, fetch_request(offset))
-    )
+    """A fetch that waits, and what a produce does for it that it does not do without."""
+    waiting, walk = Client(client.walk, client.port), client.walk
+    poll = threading.Thread(target=lambda: waiting.send(fetch, 12, fetch_request(offset)))
     walk.taken()
     walk.recording = True
     poll.start()
@@ -234,36 +253,41 @@ def main() -> None:
     configure(level="error", log_format=LogFormat.TEXT, stream=sys.stderr)
     walk = Walk()
     with tempfile.TemporaryDirectory() as data:
-        flags = [
-            "--listen",
-            f"127.0.0.1:{PORT}",
-            "--data",
-            data,
-        ]
+        port = free_port()
+        flags = ["--listen", f"{LOOPBACK}:{port}", "--data", data]
         for name in ("offsets.topic.num.partitions", "transaction.state.log.num.partitions"):
             flags += ["--set", f"{name}=1"]
-        found = asyncio.run(walked(walk, settings(arguments(flags)), lambda: walks(walk)))
+        found = asyncio.run(walked(walk, port, settings(arguments(flags))))
     print("\n".join(table(found)))
     if listed:
         for name, each in found.items():
             print(f"\n{name}:", *sorted(each.files), "", *sorted(each.classes), sep="\n  ")
 
 
-async def walked(walk: Walk, config: Any, act: Callable[[], dict[str, Walk]]) -> dict[str, Walk]:
-    """Serve until `act`, in a thread, is done."""
+def wait_for_listener(port: int, serving: "asyncio.Task[None]") -> None:
+    while not port_responds(port) and not serving.done():
+        time.sleep(0.02)
+
+
+async def walked(walk: Walk, port: int, config: Any) -> dict[str, Walk]:
+    """Serve on a port until every request, sent by a thread, has been walked."""
     stop = asyncio.Event()
     broker = Broker(
         config,
+        disk=RealDisk(),
+        threads=ThreadPool(BACKGROUND_THREADS_MIN),
+        network=SocketNetwork(),
+        store=EmbeddedSource(Path(config.data_directories[0])),
         clock=clock.SystemClock(),
         randomness=clock.SystemRandomness(),
         log=logger("walks"),
         descriptors=divide(raise_limit(), log_files_wanted=config.log_files_open_max),
     )
     serving = asyncio.create_task(broker.serve(stop))
-    await asyncio.sleep(1)
+    await asyncio.to_thread(wait_for_listener, port, serving)
     sys.setprofile(walk.note)
     try:
-        return await asyncio.to_thread(act)
+        return await asyncio.to_thread(walks, walk, port)
     finally:
         sys.setprofile(None)
         stop.set()

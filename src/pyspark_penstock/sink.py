@@ -62,7 +62,7 @@ FRESH_GENERATION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class SinkBatch:
     """The batch of a sink that a task writes, and the run of its query."""
 
     sink: str
@@ -86,7 +86,7 @@ class Assignment:
 class TaskDone(WriterCommitMessage):
     """A task's message to the driver: its transaction, if any, and the content of its rows, written or not."""
 
-    assignment: Assignment
+    sink_batch: SinkBatch
     generation: int
     written: Written | None = None
     content: Content = field(default_factory=Content)
@@ -99,7 +99,7 @@ class _TooLate(Exception):
 
 
 def write_task(
-    link: BrokerLink, options: WriteOptions, given: Assignment, task: int, attempt: int, rows: Iterable[ArrowBatch]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int, attempt: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows in a transaction that stays open; write nothing if the sink has a batch of this number."""
     if task >= TASKS_MAX:
@@ -157,7 +157,7 @@ def write_task(
 def _check_in_time(
     link: BrokerLink,
     options: WriteOptions,
-    given: Assignment,
+    given: SinkBatch,
     seen: SinkState,
     looked: Mapping[str, Described] | None = None,
 ) -> None:
@@ -179,7 +179,7 @@ def _check_in_time(
         raise _TooLate
 
 
-def _fenced_error(options: WriteOptions, given: Assignment, generation: int, task: int, found: str) -> SinkError:
+def _fenced_error(options: WriteOptions, given: SinkBatch, generation: int, task: int, found: str) -> SinkError:
     """Why a producer was fenced: another run, a timeout, or another attempt of the same task."""
     state = None
     if not given.is_fresh:
@@ -246,7 +246,7 @@ def _abort_after_failure(options: WriteOptions, producer: Producer) -> None:
 
 
 def write_task_at_least_once(
-    link: BrokerLink, options: WriteOptions, given: Assignment, task: int, rows: Iterable[ArrowBatch]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int, rows: Iterable[ArrowBatch]
 ) -> TaskDone:
     """Write a task's rows without a transaction; a retried task writes them again."""
     _write_rows(link, options, task, rows, lambda _: init_producer(link, None, options.transaction_timeout_ms))
@@ -256,7 +256,7 @@ def write_task_at_least_once(
 # Taking over from an earlier run
 
 
-def _claimed(link: BrokerLink, options: WriteOptions, given: Assignment, task: int) -> SinkState:
+def _claimed(link: BrokerLink, options: WriteOptions, given: SinkBatch, task: int) -> SinkState:
     """The state under which this run may write; the first task of a run claims the sink.
 
     A run that finds the state of another first completes the batch decided there, then claims, then aborts the open
@@ -298,11 +298,11 @@ def _claiming(by: Claim, seen: SinkState | None, outcome: Outcome) -> Callable[[
     return change
 
 
-def _is_ours(state: SinkState | None, given: Assignment) -> bool:
+def _is_ours(state: SinkState | None, given: SinkBatch) -> bool:
     return state is not None and state.run == given.run
 
 
-def _is_replay(state: SinkState | None, given: Assignment) -> bool:
+def _is_replay(state: SinkState | None, given: SinkBatch) -> bool:
     """Whether this run of the query has completed the batch; then the sink is not claimed.
 
     A late attempt would take the sink from the next batch: in foreachBatch each write is a run.
@@ -354,7 +354,7 @@ def commit_batch(
     done = [each for each in messages if each is not None]
     if not done or options.delivery == AT_LEAST_ONCE:
         return
-    given = done[0].assignment
+    given = done[0].sink_batch
     generation = done[0].generation
     assert given.batch == batch, f"tasks wrote batch {given.batch}, and {batch} is to be committed"
     if any(each.generation != generation or each.is_late for each in done):
@@ -393,7 +393,7 @@ def _new_batch(options: WriteOptions, done: Sequence[TaskDone], offsets: BatchOf
     content = Content()
     for each in done:
         content = content.plus(each.content)
-    given = done[0].assignment
+    given = done[0].sink_batch
     return Decided(
         batch=given.batch,
         generation=done[0].generation,
@@ -407,7 +407,7 @@ def _new_batch(options: WriteOptions, done: Sequence[TaskDone], offsets: BatchOf
 
 
 def _decided(
-    state: SinkState | None, given: Assignment, generation: int, new: Decided, options: WriteOptions
+    state: SinkState | None, given: SinkBatch, generation: int, new: Decided, options: WriteOptions
 ) -> SinkState:
     if state is None and given.is_fresh:
         state = SinkState(generation=generation, run=given.run, query=given.query)
@@ -415,7 +415,7 @@ def _decided(
 
 
 def _check_open(
-    link: BrokerLink, options: WriteOptions, given: Assignment, generation: int, written: Sequence[Written]
+    link: BrokerLink, options: WriteOptions, given: SinkBatch, generation: int, written: Sequence[Written]
 ) -> None:
     """Raise if a transaction that is about to be decided is no longer open."""
     producers = {given.names.producer(generation, each): each for each in written}
@@ -437,7 +437,7 @@ def _outcome_unclear(new: Decided, error: Exception) -> SinkError:
     )
 
 
-def _commit_or_raise(link: BrokerLink, given: Assignment, producers: Sequence[Producer]) -> None:
+def _commit_or_raise(link: BrokerLink, given: SinkBatch, producers: Sequence[Producer]) -> None:
     commits = commit_all(link, producers)
     lost = [*commits.lost, *commits.unknown]
     if lost and given.is_fresh and len(producers) == 1:
@@ -462,7 +462,7 @@ def abort_batch(link: BrokerLink, options: WriteOptions, batch: int, messages: S
     done = [each for each in messages if each is not None]
     if not done or options.delivery == AT_LEAST_ONCE:
         return
-    given = done[0].assignment
+    given = done[0].sink_batch
     store = SinkStore(link, given.names, options.ledger_topic)
     generation = max(each.generation for each in done)
     state = store.update(lambda state: void(state, batch, generation))

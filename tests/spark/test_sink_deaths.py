@@ -25,7 +25,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.finish import finish
 from pyspark_penstock.link import BrokerLink, LinkSettings
-from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
+from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
 from pyspark_penstock.sink_state import (
     BatchAction,
     OtherBatch,
@@ -133,7 +133,7 @@ class Query:
         start = self.checkpoint.plans[number - 1][0] if number else 0
         end, planned = self.checkpoint.plans[number]
         offsets = BatchOffsets(plan=f"{planned}", start=f"{start}", end=f"{end}", text=f"{end}")
-        given = Assignment(sink=f"sink-{self.id}", batch=number, run=self.run, query=self.id, query_run=self.run)
+        given = SinkBatch(sink=f"sink-{self.id}", batch=number, run=self.run, query=self.id, query_run=self.run)
         tasks = cut(list(range(start, end)), self.chance)
         done = [self.task(given, task, rows) for task, rows in enumerate(tasks)]
         if any(each is None for each in done):
@@ -152,7 +152,7 @@ class Query:
         self.checkpoint.done = number + 1
         return True
 
-    def task(self, given: Assignment, task: int, rows: list[str]) -> TaskDone | None:
+    def task(self, given: SinkBatch, task: int, rows: list[str]) -> TaskDone | None:
         first: TaskDone | None = None
         for attempt in range(TASK_TRIES_MAX):
             done = self.survives("task", lambda link, attempt=attempt: self.write(link, given, task, attempt, rows))
@@ -166,7 +166,7 @@ class Query:
                 return again
         return first
 
-    def write(self, link: BrokerLink, given: Assignment, task: int, attempt: int, rows: list[str]) -> TaskDone:
+    def write(self, link: BrokerLink, given: SinkBatch, task: int, attempt: int, rows: list[str]) -> TaskDone:
         return write_task(link, self.options, given, task, attempt, [pa.record_batch({"value": rows})] if rows else [])
 
     def start(self) -> None:
@@ -290,7 +290,7 @@ def test_batch_writes_whose_tasks_and_drivers_die_are_in_whole_or_not_at_all(bro
 
     while query.deaths.total() < KILLS:
         run = uuid.uuid4().hex
-        given = Assignment(sink=f"{prefix}{run}", batch=0, run=run, query=f"{prefix}{run}", is_fresh=True)
+        given = SinkBatch(sink=f"{prefix}{run}", batch=0, run=run, query=f"{prefix}{run}", is_fresh=True)
         rows = list(range(query.source_end, query.source_end + query.chance.randint(2, 20)))
         query.source_end = rows[-1] + 1
         tables.append(rows)

@@ -14,7 +14,7 @@ from penstock.wire.api import txn_offset_commit
 from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.finish import PartlyWritten, finish, main, warn_of
 from pyspark_penstock.link import BrokerLink, LinkDown
-from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
+from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
 from pyspark_penstock.sink_state import (
     BatchAction,
     Content,
@@ -62,8 +62,8 @@ class Sink:
         )
         self.link = BrokerLink(self.options.link)
 
-    def given(self, batch: int, run: str) -> Assignment:
-        return Assignment(sink=f"sink-{self.query}", batch=batch, run=run, query=self.query, query_run=run)
+    def given(self, batch: int, run: str) -> SinkBatch:
+        return SinkBatch(sink=f"sink-{self.query}", batch=batch, run=run, query=self.query, query_run=run)
 
     def rows(self, batch: int, task: int, count: int = ROWS) -> list[pa.RecordBatch]:
         return [pa.record_batch({"value": [f"{batch}/{task}/{row}" for row in range(count)]})]
@@ -93,7 +93,7 @@ class Sink:
             written=written,
             content=content,
             output=f"topic {self.topic}",
-            run=done[0].assignment.query_run,
+            run=done[0].sink_batch.query_run,
         )
         ledger.update(lambda _: replace(state, decided=decided))
 
@@ -162,7 +162,7 @@ def test_the_next_run_completes_a_batch_whose_driver_died_after_the_decision(sin
     sink.decide_only(0, done)
     for each in done[:ended]:
         assert each.written is not None
-        end_transaction(sink.link, each.assignment.names.producer(each.generation, each.written), commit=True)
+        end_transaction(sink.link, each.sink_batch.names.producer(each.generation, each.written), commit=True)
 
     # The replay may distribute the rows over other tasks: a decided batch is never written again.
     rows = [row for task in range(2) for row in sink.rows(0, task)]
@@ -334,7 +334,7 @@ def test_only_a_transaction_aborted_after_the_decision_is_written_again(sink: Si
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     # What a coordinator does to a transaction that is open for too long.
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     sink.whole(0, "b")
     sink.whole(1, "b")
@@ -345,7 +345,7 @@ def test_only_a_transaction_aborted_after_the_decision_is_written_again(sink: Si
 def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     for count in (ROWS - 1, 0):
         with pytest.raises(SinkError, match="partly committed"):
@@ -359,7 +359,7 @@ def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
 
 def test_a_transaction_aborted_before_the_decision_fails_the_whole_batch(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     with pytest.raises(SinkError, match=r"kafka\.transaction\.timeout\.ms"):
         sink.commit(0, list(done))
@@ -619,7 +619,7 @@ def test_a_batch_with_a_forgotten_outcome_stops_the_query_until_it_is_resolved(
     sink.decide_only(0, done)
     for each in done:
         assert each.written is not None
-        end_transaction(sink.link, each.assignment.names.producer(each.generation, each.written), commit=True)
+        end_transaction(sink.link, each.sink_batch.names.producer(each.generation, each.written), commit=True)
     monkeypatch.setattr("pyspark_penstock.sink.commit_all", forgetful)
 
     for batch in (0, 1):
@@ -636,7 +636,7 @@ def test_a_batch_with_a_forgotten_outcome_stops_the_query_until_it_is_resolved(
 def test_a_batch_that_lost_rows_is_not_skipped_by_the_next(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     with pytest.raises(SinkError, match=r"batch 0 is partly committed: the transactions of tasks \[1\]"):
         sink.write(1, "b", 0)
@@ -708,7 +708,7 @@ def test_tasks_without_rows_take_part_without_a_transaction(sink: Sink) -> None:
 
 def test_a_batch_write_whose_driver_died_is_completed_by_the_next_write(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone] = []
     for task in range(2):
         with BrokerLink(sink.options.link) as link:
@@ -731,7 +731,7 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     sink: Sink, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone] = []
     for task in range(2):
         with BrokerLink(sink.options.link) as link:
@@ -762,7 +762,7 @@ def test_a_batch_write_of_another_ledger_topic_is_found_and_forgotten_there(
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
     sink.options = replace(sink.options, ledger_topic=f"ledger-{sink.query}")
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
     assert done.written is not None
@@ -783,7 +783,7 @@ def test_a_batch_write_whose_outcome_is_forgotten_is_not_called_aborted(
     sink: Sink, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
     assert done.written is not None
@@ -832,7 +832,7 @@ def test_a_batch_write_whose_commit_got_no_response_does_not_suggest_a_second_co
     sink: Sink, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone | None] = []
     for task in range(tasks):
         with BrokerLink(sink.options.link) as link:
@@ -857,7 +857,7 @@ def test_a_lost_batch_write_of_one_transaction_is_not_reported_as_partly_committ
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
 
@@ -877,7 +877,7 @@ def test_a_lost_batch_write_of_one_transaction_is_not_reported_as_partly_committ
 
 def test_an_undecided_batch_write_is_not_completed(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
 

@@ -178,7 +178,7 @@ class CoordinatorContext(ABC, Generic[S]):
         What is read may not be committed yet: see `committed`.
         """
         self.check()
-        self.settle()
+        self.write_pending()
         return self._shard
 
     def committed(self) -> Deferred[None] | None:
@@ -202,8 +202,8 @@ class CoordinatorContext(ABC, Generic[S]):
         """The log as it is now, to be loaded from."""
         return self._replica.log.view()
 
-    def take_in(self, events: Sequence[Event]) -> bool:
-        """Apply what was read from the log, while loading; False where that is of no use any more."""
+    def replay(self, events: Sequence[Event]) -> bool:
+        """Apply events that were read from the log, while loading; False when the context has ended meanwhile."""
         if self._phase is Phase.ENDED:
             return False
         assert self._phase is Phase.LOADING, f"events of the log while {self._phase}"
@@ -232,8 +232,8 @@ class CoordinatorContext(ABC, Generic[S]):
 
     # Writing
 
-    def settle(self) -> None:
-        """Write what has been decided and waits to be written, where a kind of coordinator lets something wait."""
+    def write_pending(self) -> None:
+        """Write the steps that are decided and not yet written: commits, in the context of groups."""
 
     @abstractmethod
     def apply(self, event: Event) -> None:
@@ -352,7 +352,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._fail(responses, error)
             return
         if wait is None:
-            self._settled(responses, effects)
+            self._complete(responses, effects)
         else:
             self._release_later(wait, responses, effects)
 
@@ -369,7 +369,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
         def committed(_: None) -> None:
             timer.cancel()
-            self._settled(left, effects)
+            self._complete(left, effects)
 
         def failed(error: Exception) -> None:
             timer.cancel()
@@ -378,7 +378,8 @@ class CoordinatorContext(ABC, Generic[S]):
         timer = self._timers.after_ms(self._write_timeout_ms(), expired)
         wait.deliver_to(committed, failed)
 
-    def _settled(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+    def _complete(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+        """Respond and carry out effects: the events that they follow from are committed."""
         self._deliver(responses)
         for effect in effects:
             self.perform(effect)
@@ -416,7 +417,7 @@ class CoordinatorContext(ABC, Generic[S]):
     def _ring(self, key: Hashable) -> None:
         self._timers_set.pop(key, None)
         if self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self._shard.wake(key, self._clock.now_ms()))
 
     def _run(self, job: Job) -> None:
@@ -432,7 +433,7 @@ class CoordinatorContext(ABC, Generic[S]):
     def _finish(self, done: "ThreadFuture[JobDone]") -> None:
         result = done.result()
         if self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self.finish(result))
 
 

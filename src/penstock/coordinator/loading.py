@@ -72,7 +72,7 @@ async def load(
     while (events := await loop.run_in_executor(threads, next, slices, None)) is not None:
         count += len(events)
         for at in range(0, len(events), EVENTS_AT_ONCE):
-            if not coordinator.take_in(events[at : at + EVENTS_AT_ONCE]):
+            if not coordinator.replay(events[at : at + EVENTS_AT_ONCE]):
                 return count
             await asyncio.sleep(0)
     return count

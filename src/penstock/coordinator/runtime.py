@@ -81,6 +81,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._logs = logs
         self._image = image
         self._config = config
+        self._monotonic = clock.monotonic
         self._clock = CoordinatorClock(clock)
         self._timers = timers
         self._threads = threads
@@ -89,7 +90,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         """As many as the topic was created with: a key stays where it is when the topic grows. 0 without a topic."""
         self._topic_id: TopicId | None = None
         self._places: dict[str, int] = {}
-        self._shards: dict[int, C] = {}
+        self._contexts: dict[int, C] = {}
         self._to_load: asyncio.Queue[int] = asyncio.Queue()
         self._queued: set[int] = set()
         self._failures: dict[int, int] = {}
@@ -122,11 +123,11 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         """
         if self._queued - self._failures.keys():
             raise CoordinatorLoadInProgress()
-        return iter([shard for shard in self._shards.values() if shard.serving])
+        return iter([context for context in self._contexts.values() if context.serving])
 
     def loaded(self) -> list[C]:
         """Those that can be asked, whatever the others do."""
-        return [shard for shard in self._shards.values() if shard.serving]
+        return [context for context in self._contexts.values() if context.serving]
 
     @property
     def loading(self) -> int:
@@ -136,13 +137,13 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
     @property
     def begun(self) -> int:
         """Those of them whose records are being read."""
-        return sum(partition in self._shards for partition in self._queued)
+        return sum(partition in self._contexts for partition in self._queued)
 
     def at(self, partition: int) -> C:
         """The coordinator of a partition; raises as `of` does."""
-        shard = self._shards.get(partition)
-        if shard is not None:
-            return shard
+        context = self._contexts.get(partition)
+        if context is not None:
+            return context
         if partition in self._queued:
             raise CoordinatorLoadInProgress()
         if not self._leads(partition) or not self.can_keep(partition):
@@ -150,9 +151,9 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         if self._has_records(partition):
             self._queue(partition)
             raise CoordinatorLoadInProgress()
-        shard = self._open(partition)
-        shard.loaded()
-        return shard
+        context = self._open(partition)
+        context.loaded()
+        return context
 
     def _leads(self, partition: int) -> bool:
         topic = self._image.topics.get(self._topic)
@@ -178,7 +179,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         except BrokerError:
             # Its log cannot be reached: whoever asks is to look again later, perhaps elsewhere.
             raise NotCoordinator() from None
-        made = self._shards[partition] = self.make(partition, replica)
+        made = self._contexts[partition] = self.make(partition, replica)
         return made
 
     @abstractmethod
@@ -209,7 +210,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     def _follow_own(self, before: TopicState | None, after: TopicState | None) -> None:
         if after is None or (before is not None and before.topic_id != after.topic_id):
-            for partition in list(self._shards):
+            for partition in list(self._contexts):
                 self._end(partition)
             self._queued.clear()
             self._failures.clear()
@@ -226,18 +227,18 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         for partition in range(self._partitions):
             if not self._leads(partition):
                 self._end(partition)
-            elif partition not in self._shards and self._has_records(partition):
+            elif partition not in self._contexts and self._has_records(partition):
                 self._queue(partition)
 
     def let_go(self) -> None:
         """End what is in a directory that failed: whoever waits there learns it now. Everybody else is left alone."""
-        for partition in [partition for partition, shard in self._shards.items() if shard.lost]:
+        for partition in [partition for partition, context in self._contexts.items() if context.lost]:
             self._end(partition)
 
     def _end(self, partition: int) -> None:
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.end()
+        context = self._contexts.pop(partition, None)
+        if context is not None:
+            context.end()
 
     # Loading
 
@@ -259,13 +260,13 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
                 await self._load(partition)
 
     async def _load(self, partition: int) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = self._monotonic()
         topic_id = self._topic_id
         skipped = SkippedBatches()
         try:
-            shard = self._open(partition)
+            context = self._open(partition)
             reader = self.reader()
-            events = await load(shard, shard.view(), reader, self._threads, skipped)
+            events = await load(context, context.view(), reader, self._threads, skipped)
         except Exception as error:
             # Whatever is wrong in one partition, the coordinators of the others go on.
             if self._topic_id == topic_id:
@@ -278,10 +279,10 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._queued.discard(partition)
         self._failures.pop(partition, None)
         self._repairs.discard(partition)
-        if self._shards.get(partition) is not shard or shard.ended:
+        if self._contexts.get(partition) is not context or context.ended:
             return
-        shard.loaded()
-        self.after_load(shard, reader)
+        context.loaded()
+        self.after_load(context, reader)
         if skipped.first is not None:
             offset, reason = skipped.first
             self._tell_lost(partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
@@ -291,7 +292,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             partition=partition,
             events=events,
             unreadable=reader.unreadable,
-            took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
+            took_ms=int((self._monotonic() - began_s) * 1000),
         )
 
     async def _after_failure(self, partition: int, error: Exception) -> None:
@@ -359,5 +360,5 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     def close(self) -> None:
         """Serve nobody any more."""
-        for partition in list(self._shards):
+        for partition in list(self._contexts):
             self._end(partition)

@@ -1,9 +1,12 @@
-"""What a coordinator gives back for a command: what to write, whom to respond to, when to wake it.
+"""What a shard gives back for a command: events to write, responses to send, timers to set.
 
-A coordinator decides on a command and changes nothing but its short-lived waiting lists; what it decides to remember
-are events. The coordinator runtime writes a step's events to the log in one batch, applies them to the coordinator at
-once, and lets the step's replies go out when the batch is committed. So a reply never tells of something that a crash
-could undo, and the state is always what replaying the log would make it.
+A shard decides on a command and changes nothing but its short-lived lists of waiting requests; what it has to remember
+are events. The context of the partition (`coordinator.context`) writes a step's events to the log in one batch, applies
+them to the shard at once, and sends the step's responses when the batch is committed. So a response never reports what
+a crash could undo, and the state is always what replaying the log would make it.
+
+Terms: a request is a command with a ticket. The shard's `Reply`, or an error, is the request's `Result`; a `Response`
+is a result with the ticket it is for. Handlers in `api` make the response of the Kafka protocol from the result.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,7 +16,7 @@ from typing import NewType, Protocol
 from penstock.model.errors import BrokerError
 
 Ticket = NewType("Ticket", int)
-"""Names a request that waits for its reply; the coordinator runtime gives each command one."""
+"""Names a request that waits for its reply; the context gives each command one."""
 
 
 class Event(Protocol):
@@ -65,7 +68,7 @@ class JobDone(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work too long for the loop: the runtime runs it in a thread, and hands what it returns back to the coordinator.
+    """Work too long for the loop: the context runs it in a thread, and hands what it returns back to the coordinator.
 
     It computes on values that nobody changes, and never raises. It runs whatever becomes of its step's events: what
     it finds is compared with the group as it is then.

@@ -65,7 +65,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         self._commits: list[Step] = []
         """Commits of this turn, decided and not yet written."""
         self._flush_planned = False
-        self._missed_topics: set[str] = set()
+        self._missed_topics: dict[str, None] = {}
         """Topics that changed while the shard was loading."""
 
     # Serving
@@ -81,21 +81,21 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         if type(command) is CommitOffsets:
             self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))
             if len(self._commits) >= COMMITS_WAITING_MAX:
-                self.settle()
+                self.write_pending()
             elif not self._flush_planned:
                 self._flush_planned = True
                 get_running_loop().call_soon(self._flush)
             return self.result(ticket)
-        self.settle()
+        self.write_pending()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
         return self.result(ticket)
 
     def on_topics(self, names: Iterable[str]) -> None:
         """Topics appeared, changed or went."""
         if self._phase is Phase.LOADING:
-            self._missed_topics.update(names)
+            self._missed_topics.update(dict.fromkeys(names))
         elif self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -115,7 +115,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def loaded(self) -> None:
         super().loaded()
-        missed, self._missed_topics = self._missed_topics, set()
+        missed, self._missed_topics = self._missed_topics, {}
         if missed:
             self.on_topics(missed)
 
@@ -151,9 +151,9 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def _flush(self) -> None:
         self._flush_planned = False
-        self.settle()
+        self.write_pending()
 
-    def settle(self) -> None:
+    def write_pending(self) -> None:
         """Write the commits that wait for the end of the turn."""
         while self._commits:
             self._write_commits()

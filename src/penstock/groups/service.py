@@ -97,10 +97,10 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         super().follow(delta)
         names = changed_topics(delta)
         if names:
-            for shard in list(self._shards.values()):
-                shard.on_topics(names)
+            for context in list(self._contexts.values()):
+                context.on_topics(names)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """The broker's settings changed: groups that are here already follow them too."""
-        for shard in self._shards.values():
-            shard.reconfigure(config)
+        for context in self._contexts.values():
+            context.reconfigure(config)

@@ -1,4 +1,4 @@
-"""Background work in threads, throttled and stopped when the broker stops."""
+"""Throttle for background work in threads, which also stops the work when the broker stops."""
 
 from collections.abc import Awaitable, Callable
 from threading import Event
@@ -8,36 +8,41 @@ from penstock.model.clock import Clock
 from penstock.storage.throttle import Throttle
 
 BYTES_PER_SECOND_MAX = 1e15
-"""Stands for no ceiling."""
+"""Used for an unlimited rate."""
 
 
 Result = TypeVar("Result")
 
+Pause = Callable[[float, Event], None]
+"""Waits in a thread for so many seconds, or until the event is set."""
+
 
 class OffLoop(Protocol):
-    """Makes a call in a thread."""
+    """Runs a call in a thread."""
 
     def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]: ...
 
 
 class Stopped(Exception):
-    """The broker stops: give up what you are doing."""
+    """The broker stops, and so must the work."""
 
 
 class StoppableThrottle(Throttle):
-    """A throttle whose sleep ends with the broker. Off the loop."""
+    """A throttle that raises `Stopped` when the broker stops, even while it sleeps. Off the loop."""
 
-    __slots__ = ("_stopping",)
+    __slots__ = ("_pause", "_stopping")
 
-    def __init__(self, bytes_per_second: float, clock: Clock, stopping: Event) -> None:
+    def __init__(self, bytes_per_second: float, clock: Clock, stopping: Event, pause: Pause) -> None:
         self._stopping = stopping
-        super().__init__(min(bytes_per_second, BYTES_PER_SECOND_MAX), clock, self._pause)
+        self._pause = pause
+        super().__init__(min(bytes_per_second, BYTES_PER_SECOND_MAX), clock, self._pause_unless_stopped)
 
     def done(self, count: int) -> None:
         if self._stopping.is_set():
             raise Stopped
         super().done(count)
 
-    def _pause(self, seconds: float) -> None:
-        if self._stopping.wait(seconds):
+    def _pause_unless_stopped(self, seconds: float) -> None:
+        self._pause(seconds, self._stopping)
+        if self._stopping.is_set():
             raise Stopped

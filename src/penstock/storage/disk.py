@@ -1,13 +1,14 @@
-"""The seam to the file system: what storage asks of a disk, and the real one.
+"""The interface to the file system, and its implementation by the operating system.
 
-Everything else in storage takes a `Disk`, so that tests can cut the power, fill the disk and lose an fsync. Failures
-come out as `OSError`; the log directory decides what they mean.
+All other storage code takes a `Disk`, so that tests can cut the power, fill the disk and fail an fsync. Failures are
+raised as `OSError`; the log directory decides what they mean.
 """
 
 import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,12 @@ Buffer = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+DESCRIPTORS_RETRY_S = 0.05
+"""How long to wait for others to close their files before an open is tried again."""
 
 
 class FileStat(NamedTuple):
-    """What a directory listing says of a file."""
+    """Size and modification time of a file."""
 
     size: int
     modified_ms: int
@@ -35,16 +38,16 @@ class DiskFile(Protocol):
 
     @property
     def append(self) -> Callable[[Buffer], int]:
-        """Write at the end, and return how many bytes were written: a full disk takes fewer."""
+        """Write at the end, and return how many bytes were written: fewer on a full disk."""
         ...
 
     @property
     def pread(self) -> Callable[[int, int], bytes]:
-        """Read so many bytes at a position. May wait for the disk; short only at the end of the file."""
+        """Read `size` bytes at a position. May wait for the disk; short only at the end of the file."""
         ...
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
-        """As `pread` where the bytes are in memory already; None where they would have to be read from the disk."""
+        """As `pread` if the bytes are in the page cache; otherwise None."""
         ...
 
     def size(self) -> int: ...
@@ -108,16 +111,20 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """Bytes left to us and bytes in all, of the file system that holds `path`."""
+        """Available and total bytes of the file system that holds `path`."""
+        ...
+
+    def wait_for_descriptor(self) -> None:
+        """Wait a moment, in a thread, before an open is tried again that failed for lack of descriptors."""
         ...
 
     def boot_id(self) -> str:
-        """Changes whenever the page cache was lost, that is with a boot; empty if unknown."""
+        """An id that changes with every boot, and so whenever the page cache is lost; empty if unknown."""
         ...
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Make `path` hold `data` or, after a crash, what it held before: written aside, then renamed over."""
+    """Replace the contents of a file atomically: after a crash it has the old or the new ones."""
     aside = path + ".tmp"
     disk.write_file(aside, data, sync=sync)
     disk.rename(aside, path)
@@ -255,6 +262,9 @@ class RealDisk:
     def free_bytes(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    def wait_for_descriptor(self) -> None:
+        time.sleep(DESCRIPTORS_RETRY_S)
 
     def boot_id(self) -> str:
         try:

@@ -1,7 +1,8 @@
 """The coordinator of the transactional ids in one partition of `__transaction_state`.
 
-When it has decided how a transaction ends, it tells every partition of the transaction, again and again where one
-cannot be told, and notes that the transaction is complete when all of them know.
+It also writes the markers. When the decision how a transaction ends is committed (the effect `WriteMarkers`), it writes
+a marker to every partition of the transaction, again and again where that fails. When all are committed it submits
+`MarkersWritten` to its own shard, which completes the transaction.
 """
 
 from asyncio import get_running_loop
@@ -37,7 +38,7 @@ REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 
 
 class Round:
-    """The partitions that are told of one ending: those that have yet to be, and those that could not take it."""
+    """One attempt to write the markers of a transaction: partitions left to write, and partitions to try again."""
 
     __slots__ = ("again", "ending", "to_write", "waiting")
 
@@ -102,9 +103,9 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
     def _begin(self, ending: WriteMarkers, partitions: Sequence[TopicPartition]) -> None:
         # The response to whoever ended the transaction goes out first: it promises what is in the coordinator's log.
         # The loop takes this up before anything else is read, so that their next request finds it done.
-        get_running_loop().call_soon(self._tell, Round(ending, partitions))
+        get_running_loop().call_soon(self._write_markers, Round(ending, partitions))
 
-    def _tell(self, round_: Round) -> None:
+    def _write_markers(self, round_: Round) -> None:
         """Write some markers of a round; the next turn of the loop goes on with the rest."""
         if not self.serving:
             return
@@ -112,13 +113,13 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             try:
                 wait = self._write_marker(round_.ending, tp)
             except BrokerError as error:
-                self._judge(round_, tp, error)
+                self._note_failure(round_, tp, error)
             else:
                 if wait is not None:
                     round_.waiting += 1
                     wait.deliver_to(partial(self._marker_committed, round_), partial(self._marker_failed, round_, tp))
         if round_.to_write:
-            get_running_loop().call_soon(self._tell, round_)
+            get_running_loop().call_soon(self._write_markers, round_)
         elif not round_.waiting:
             self._markers_done(round_)
 
@@ -131,10 +132,11 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
     def _marker_failed(self, round_: Round, tp: TopicPartition, error: Exception) -> None:
         """A marker that is written may be undone."""
         assert isinstance(error, BrokerError), f"a marker of {tp} failed with {error!r}"
-        self._judge(round_, tp, error)
+        self._note_failure(round_, tp, error)
         self._marker_committed(round_, None)
 
-    def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
+    def _note_failure(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
+        """Write the marker of this partition again in the next round, unless it needs none."""
         if not self._given_up(round_.ending, tp, error):
             round_.again.append(tp)
 

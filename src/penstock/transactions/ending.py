@@ -1,4 +1,4 @@
-"""Whether a request to end a transaction is the end of it, the retry of one, or too late.
+"""Whether an EndTxn ends the transaction, repeats one that has ended it, or comes too late.
 
 With transaction version 2 the epoch tells them apart: who asks with the current epoch asks for the first time, who asks
 with the one before asks again. Without it only the outcome does, so that a delayed request may be taken for another.
@@ -18,14 +18,14 @@ from penstock.transactions.transitions import FIRST_EPOCH
 
 
 class Ending(Enum):
-    """What to do about a request that is right."""
+    """The outcomes of an EndTxn that is not refused."""
 
     ENDS = auto()
     ENDED_BEFORE = auto()
 
 
 def judge_end(old: Transaction, command: EndTransaction) -> Ending:
-    """What a request is. Raises why it is refused."""
+    """Whether an EndTxn ends the transaction now or repeats one that has. Raises why it is refused."""
     return (
         _judge_bumping(old, command) if command.transaction_version >= BUMPING_VERSION else _judge_first(old, command)
     )

@@ -38,11 +38,11 @@ class MarkerLog:
         transaction_version: int,
     ) -> Deferred[None] | None:
         """Append a marker; None when it is committed, else what completes then. Raises why it could not be appended."""
-        # A group's shard that is being loaded would miss the marker, so it is waited for.
-        shard = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
-        if shard is not None:
-            shard.check()
-            shard.settle()
+        # A group coordinator that is being loaded would miss the marker, so it is waited for.
+        group_context = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
+        if group_context is not None:
+            group_context.check()
+            group_context.write_pending()
         replica = self._replicas.get(tp.topic, tp.partition)
         now_ms = self._clock.now_ms()
         marker = build_marker(
@@ -56,6 +56,6 @@ class MarkerLog:
             memoryview(marker), now_ms, acks_all=True, internal=True, transaction_version=transaction_version
         )
         assert isinstance(appended, Appended), "a marker is not compressed, so it is appended at once"
-        if shard is not None:
-            shard.decided(producer_id, commit=commit, end=appended.end)
+        if group_context is not None:
+            group_context.decided(producer_id, commit=commit, end=appended.end)
         return replica.committed(appended.end)

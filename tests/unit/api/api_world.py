@@ -1,4 +1,4 @@
-"""A broker's metadata and partitions without its sockets: requests go through the codec to a handler and back."""
+"""A broker without its sockets: requests go through the codec to a handler and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import socket
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,10 @@ from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Clock, SystemClock, SystemRandomness
+from penstock.model.threads import ThreadPool
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
+from penstock.net.sockets import SocketTransport
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
@@ -38,7 +39,7 @@ LISTENER = "PLAINTEXT"
 
 
 class World:
-    """Everything the handlers work with, all of it real."""
+    """The real metadata, partitions and coordinators that the handlers work with."""
 
     def __init__(self, store: EmbeddedStore, parts: Parts) -> None:
         self.store = store
@@ -84,7 +85,7 @@ class World:
         return cls(store, parts)
 
     async def ask(self, key: int, request: Any, version: int | None = None) -> Any:
-        """The response as a client of that version would read it; of the highest version where none is given."""
+        """The response as a client of that version reads it; by default, of the highest version."""
         api = self.apis[key]
         codec = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
         version = api.versions[-1] if version is None else version
@@ -108,14 +109,16 @@ class World:
 
 
 def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
-    randomness, log = SystemRandomness(), logger("test")
+    randomness, threads, log = SystemRandomness(), ThreadPool(1), logger("test")
     return Ground(
         live=LiveConfig(config),
         catalog=Catalog(),
-        logs=LogStore([str(directory / "logs")], disk=RealDisk(), clock=clock, randomness=randomness, log=log),
+        logs=LogStore(
+            [str(directory / "logs")], disk=RealDisk(), threads=threads, clock=clock, randomness=randomness, log=log
+        ),
         clock=clock,
         randomness=randomness,
-        threads=ThreadPoolExecutor(max_workers=1),
+        threads=threads,
         log=log,
         quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),
         traffic=TopicTraffic(),
@@ -124,9 +127,9 @@ def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
 
 
 def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Connection:
-    """A client's connection that nothing is read from."""
+    """A client's connection that is never read."""
     return kind(
-        end,
+        SocketTransport(end, asyncio.get_running_loop()),
         peer="127.0.0.1:1",
         listener=LISTENER,
         serve=lambda connection, frame: None,

@@ -20,7 +20,7 @@ from tests.unit.groups.coordinator_rig import (
 )
 from tests.unit.partition.rig import Rig, everything, topic
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_requests import when_committed
 from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
@@ -44,7 +44,7 @@ from penstock.wire.records import iter_batches
 def batches(rig: Rig, partition: int = 0) -> int:
     replica = rig.replica(OFFSETS, partition)
     found = replica.read(replica.offsets.log_start, 1 << 30, at_least_one=True).records
-    data = found if isinstance(found, bytes) else found.read()
+    data = found if isinstance(found, bytes) else found.contents()
     return len(list(iter_batches(data)))
 
 

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 from pyspark import TaskContext
 
-from pyspark_penstock.sink import Assignment, TaskDone
+from pyspark_penstock.sink import SinkBatch, TaskDone
 from pyspark_penstock.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
 from pyspark_penstock.writer import written_by_task
 
-FRESH = Assignment(sink="sink-1", batch=0, run="run-1", query="sink-1", is_fresh=True)
+FRESH = SinkBatch(sink="sink-1", batch=0, run="run-1", query="sink-1", is_fresh=True)
 
 
 class FirstTask:

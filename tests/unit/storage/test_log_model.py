@@ -1,4 +1,4 @@
-"""A log against a list of batches: whatever is done to it, it reads like the list."""
+"""A log compared with a list of batches, after any sequence of operations."""
 
 import hypothesis.strategies as st
 import pytest
@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
             assert found is None
             return
         assert found is not None
-        first = parse_batch_header(found.read())
+        first = parse_batch_header(found.contents())
         assert first.base_offset == visible[0][0].offset
         assert len(found) <= max(bytes_max, first.size)
 

@@ -142,7 +142,7 @@ class ClassicMembers:
             after = self._join_downgraded(change, epoch, owned, draft, resubscribed=resubscribed)
         else:
             target = self._targets.for_member(change, epoch, draft)
-            after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
+            after = self._reconciler.reconcile(change, target, owned, draft, resubscribed=resubscribed)
             draft.wake_at(
                 ConsumerTimer(self._group, Alarm.SESSION, member_id), draft.now_ms + command.session_timeout_ms
             )
@@ -191,7 +191,7 @@ class ClassicMembers:
         target = self._state.target(replaced.member_id)
         rebalance = self._state.assignment.epoch < epoch
         if not rebalance:
-            after = self._reconciler.lead(
+            after = self._reconciler.reconcile(
                 change, (self._state.assignment.epoch, target), owned, draft, resubscribed=resubscribed
             )
         kept = [

@@ -145,17 +145,18 @@ class ConsumerGroup:
             if command.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
                 reply = self._leave(command, draft)
             else:
-                reply = self._beat(command, draft)
+                reply = self._heartbeat(command, draft)
         except BrokerError as error:
             return failed(ticket, error)
         draft.respond(ticket, reply)
         return draft.step()
 
-    def _beat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
+    def _heartbeat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
+        """Find the member, then: its subscription, the group's epoch, the target assignment, the member's own step."""
         self._members.check_room(command.member_id)
         member_id = command.member_id or self._choose_member_id(None)
         owned = None if command.owned is None else {topic: frozenset(indexes) for topic, indexes in command.owned}
-        before, replaced = self._beating(command, member_id, owned, draft)
+        before, replaced = self._sender(command, member_id, owned, draft)
         after = replace(before, metadata=metadata_of(before, command))
         change = Change(before, after, replaced, known=member_id in self.state.members and replaced is None)
         renamed = self._members.subscribe(change, draft)
@@ -163,7 +164,7 @@ class ConsumerGroup:
         epoch = self._epochs.after(change, draft, bump=renamed or repattern is Repattern.RESOLVED)
         target = self._targets.for_member(change, epoch, draft)
         resubscribed = renamed or repattern is not Repattern.KEPT
-        after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
+        after = self._reconciler.reconcile(change, target, owned, draft, resubscribed=resubscribed)
         draft.wake_at(
             ConsumerTimer(self.name, Alarm.SESSION, member_id), draft.now_ms + self._settings.session_timeout_ms
         )
@@ -177,10 +178,13 @@ class ConsumerGroup:
             else None,
         )
 
-    def _beating(
+    def _sender(
         self, command: ConsumerHeartbeat, member_id: str, owned: Owned | None, draft: Draft
     ) -> tuple[Member, Member | None]:
-        """The member as it was, and whom it replaces. A static one may come back once it has left for a while."""
+        """The member that sent a heartbeat, before it, and the static member that it replaces, if any.
+
+        Raises why the heartbeat is fenced, or UnreleasedInstanceId.
+        """
         joins = command.member_epoch == JOINING_EPOCH
         instance_id = command.group_instance_id
         existing = self.state.static(instance_id)

@@ -130,10 +130,10 @@ class Reconciler:
         self._state = state
         self._topics = topics
 
-    def lead(
+    def reconcile(
         self, change: Change, target: tuple[int, Partitions], owned: Owned | None, draft: Draft, *, resubscribed: bool
     ) -> Member:
-        """Take the member one step to its target, a pair of epoch and partitions; how it is then."""
+        """The member after one step to its target, a pair of epoch and partitions."""
         member = change.after
         epoch, partitions = target
         if not resubscribed and member.settled(epoch):
