@@ -26,7 +26,7 @@ class GroupLag:
         """The rows of every group. The caller may spread the iteration over several turns of the loop."""
         bounds: dict[TopicPartition, tuple[int, int] | None] = {}
         left = OFFSETS_REPORTED_MAX
-        unreported = False
+        truncated = False
         for coordinator in list(self._coordinators.loaded()):
             try:
                 shard = coordinator.shard()
@@ -35,7 +35,7 @@ class GroupLag:
                 continue
             members = list(islice(shard.members_by_group(), left))
             offsets = list(islice(shard.committed(), left + 1))
-            unreported = unreported or len(offsets) > left
+            truncated = truncated or len(offsets) > left
             yield from starmap(MembersView, members)
             for group, committed in offsets[:left]:
                 left -= 1
@@ -45,7 +45,7 @@ class GroupLag:
                 bound = bounds[tp]
                 if bound is not None:
                     yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
-        yield CoverageView(self._coordinators.loading, unreported)
+        yield CoverageView(self._coordinators.loading, truncated)
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Start and end of a partition; None if this broker has no replica of it."""

@@ -503,7 +503,7 @@ def test_a_scrape_has_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPatc
         rows = list(lag.rows())
 
         assert sum(isinstance(row, LagView) for row in rows) == 5
-        assert rows[-1] == CoverageView(loading=0, unreported=True)
+        assert rows[-1] == CoverageView(loading=0, truncated=True)
 
     with_groups(act, offsets_topic(4))
 
@@ -526,7 +526,7 @@ def test_samples_have_kafka_exporters_names() -> None:
 
         assert samples == {
             ("penstock_groups_loading", ()): 0,
-            ("penstock_consumergroup_offsets_untold", ()): 0,
+            ("penstock_consumergroup_offsets_truncated", ()): 0,
             ("kafka_consumergroup_members", ("g",)): 0,
             ("kafka_consumergroup_current_offset", ("g", "orders", "0")): 4,
             ("kafka_consumergroup_current_offset", ("g", "orders", "1")): 4,
