@@ -108,7 +108,7 @@ def test_a_static_member_can_leave_permanently() -> None:
     assert rig.join("m2", "a", instance="i1").member_epoch == 4
 
 
-def test_the_session_timer_of_a_replaced_member_is_cancelled() -> None:
+def test_the_session_of_a_replaced_member_does_not_fence_its_replacement() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
     rig.pass_ms(30_000)

@@ -52,7 +52,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(rig: Rig) ->
     assert rig.add_refused(producer, A0, version=TV1) is ProducerFenced
 
 
-def test_with_version_2_a_commit_after_the_timeout_is_fenced(rig: Rig) -> None:
+def test_with_version_2_a_commit_after_the_timeout_is_rejected(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     rig.pass_ms(TIMEOUT_MS + CHECK_MS)
