@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    TIMESTAMP_CREATE_TIME,
     Consumer,
     KafkaError,
     KafkaException,
@@ -37,11 +38,12 @@ def refusals() -> Iterator[None]:
 
 
 def to_record(message: Message) -> Record:
+    kind, timestamp_ms = message.timestamp()
     return Record(
         value=message.value(),
         key=message.key(),
         headers=tuple(message.headers() or ()),
-        timestamp_ms=message.timestamp()[1],
+        timestamp_ms=timestamp_ms if kind == TIMESTAMP_CREATE_TIME else None,
         partition=message.partition(),
         offset=message.offset(),
     )
