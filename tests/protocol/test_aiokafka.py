@@ -1,4 +1,4 @@
-"""aiokafka's admin client; what it shares with other clients is in the stories."""
+"""aiokafka's admin client, and its members on one event loop; what it shares with other clients is in the stories."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError
+from aiokafka.errors import IllegalStateError, TopicAlreadyExistsError
 
+from protocol.group_members import QUICK, SECONDS_MAX, SESSION_MS, committed, fill, numbered
 from protocol.topics import fresh_name
 
+BROKER_SETTINGS = QUICK
 TIMEOUT = 100.0
 
 
@@ -42,3 +45,47 @@ def test_its_admin_client_makes_and_deletes_topics(broker: Any, request: pytest.
             await admin.close()
 
     asyncio.run(asyncio.wait_for(work(), TIMEOUT))
+
+
+def test_members_on_one_loop_share_a_topic_and_one_takes_over(broker: Any, make_topic: Any, group: str) -> None:
+    topic = make_topic(partitions=4)
+    fill(broker, topic, numbered(40), partitions=4)
+
+    def member() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=SESSION_MS,
+        )
+
+    async def read_to(consumer: AIOKafkaConsumer, end: int) -> bool:
+        """Whether it has its two partitions, and has read so much of them."""
+        places = consumer.assignment()
+        try:
+            return len(places) == 2 and sum([await consumer.position(place) for place in places]) == end
+        except IllegalStateError:
+            return False  # one of them was taken away in between
+
+    async def work() -> None:
+        first, second, seen = member(), member(), set()
+        await first.start()
+        await second.start()
+        # Whoever was there first reads everything, and what it has to give away is read again.
+        while not (await read_to(first, 20) and await read_to(second, 20)):
+            for consumer in (first, second):
+                for records in (await consumer.getmany(timeout_ms=100)).values():
+                    seen.update(record.value for record in records)
+        await first.commit()
+        await second.commit()
+        await second.stop()
+        while len(first.assignment()) != 4:
+            await first.getmany(timeout_ms=100)
+        await first.stop()
+        assert seen == set(numbered(40))
+
+    asyncio.run(asyncio.wait_for(work(), SECONDS_MAX))
+    assert sum(committed(broker, group, topic, 4)) == 40

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.clients import abilities as can
-from protocol.clients.library import CLIENTS, CONFLUENT, with_every_client
+from protocol.clients.library import AIOKAFKA, CLIENTS, CONFLUENT, with_every_client
 from protocol.group_members import (
     EVERY_PROTOCOL,
     QUICK,
@@ -23,8 +23,13 @@ from protocol.group_members import (
 BROKER_SETTINGS = QUICK
 pytestmark = pytest.mark.xdist_group("group-stories")
 
+OTHERS = [kind for kind in CLIENTS if kind is not CONFLUENT]
+SEVERAL_IN_THREADS = [kind for kind in CLIENTS if kind is not AIOKAFKA]
+"""Several members of aiokafka, each on a loop of its own, may wait for each other for minutes in a rebalance by Apache
+Kafka's coordinator; test_aiokafka.py has them on one loop."""
 
-@with_every_client(can.JoinsGroupsInThreads, each="group_protocol")
+
+@with_every_client(can.JoinsGroupsInThreads, each="group_protocol", among=SEVERAL_IN_THREADS)
 def test_members_share_partitions_and_each_record_is_read_once(
     client: Any, group_protocol: str, broker: Any, make_topic: Any, group: str
 ) -> None:
@@ -47,7 +52,7 @@ def test_members_share_partitions_and_each_record_is_read_once(
     assert not owners.faults
 
 
-@with_every_client(can.JoinsGroupsInThreads, each="group_protocol")
+@with_every_client(can.JoinsGroupsInThreads, each="group_protocol", among=SEVERAL_IN_THREADS)
 def test_a_member_that_leaves_gives_its_partitions_to_the_rest(
     client: Any, group_protocol: str, make_topic: Any, group: str
 ) -> None:
@@ -60,7 +65,7 @@ def test_a_member_that_leaves_gives_its_partitions_to_the_rest(
     assert not owners.faults
 
 
-@with_every_client(can.JoinsGroups, each="group_protocol", among=[kind for kind in CLIENTS if kind is not CONFLUENT])
+@with_every_client(can.JoinsGroups, each="group_protocol", among=OTHERS)
 def test_a_member_shares_a_group_with_one_of_librdkafka(
     client: Any, group_protocol: str, broker: Any, make_topic: Any, group: str
 ) -> None:

@@ -32,7 +32,8 @@ CONFLUENT = Kind(name="confluent", adapter=Confluent)
 KCAT = Kind(name="kcat", adapter=Kcat, marks=[pytest.mark.needs("kcat")])
 JAVA = Kind(name="java", adapter=JavaTools, marks=[pytest.mark.needs("kafka-jars")])
 KAFKA_PYTHON = Kind(name="kafka_python", adapter=KafkaPython, marks=FORGETS_SOCKETS)
-CLIENTS = (CONFLUENT, KAFKA_PYTHON, Kind(name="aiokafka", adapter=AioKafka), KCAT, JAVA)
+AIOKAFKA = Kind(name="aiokafka", adapter=AioKafka)
+CLIENTS = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA, KCAT, JAVA)
 
 OLD_LIBRDKAFKA = {"api.version.request": "false", "broker.version.fallback": "0.11.0.0"}
 OLDER_CLIENTS = (
