@@ -56,7 +56,7 @@ def consume_one(broker: PenstockProcess, protocol: str, group: str) -> None:
     consumer.close()
 
 
-def test_a_days_work_is_in_the_log_with_who_did_it(own_broker: PenstockProcess) -> None:
+def test_administrative_changes_are_logged_with_user_and_client(own_broker: PenstockProcess) -> None:
     cli = Cli(own_broker.bootstrap)
     cli.out("topic", "create", TOPIC, "-p", "2")
     producer = Producer({"bootstrap.servers": own_broker.bootstrap})

@@ -166,7 +166,7 @@ def strings(value: Any) -> Iterator[str]:
             pass
 
 
-def test_colour_is_for_those_who_have_not_refused_it(cli: Cli, topic: str) -> None:
+def test_colour_needs_a_terminal_without_no_color(cli: Cli, topic: str) -> None:
     assert "\x1b[" in shown(cli, "topic", "list")
     assert "\x1b[" not in shown(cli, "topic", "list", NO_COLOR="1")
     assert "\x1b[" not in shown(cli, "topic", "list", TERM="dumb")

@@ -82,7 +82,7 @@ def test_an_id_before_its_first_transaction_has_begun_nothing(cli: Cli, broker: 
     assert (described["producer_epoch"], described["timeout_ms"]) == (0, 60_000)
 
 
-def test_names_and_states_that_are_not_there_are_refused(cli: Cli) -> None:
+def test_unknown_transactional_ids_and_states_are_rejected(cli: Cli) -> None:
     assert "there is no transactional id nobody" in cli.error("txn", "describe", "nobody")
     assert "there is no state Sleeping" in cli.error("txn", "list", "--state", "Sleeping")
 

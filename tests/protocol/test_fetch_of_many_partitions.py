@@ -26,7 +26,7 @@ def topic(broker: Any) -> str:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_every_number_of_partitions_is_answered_whole(broker: Any, topic: str, version: int) -> None:
+def test_a_fetch_of_any_number_of_partitions_returns_all(broker: Any, topic: str, version: int) -> None:
     with Wire(broker.bootstrap) as wire:
         for count in COUNTS:
             positions = [(topic, partition, 0) for partition in range(count)]

@@ -105,7 +105,7 @@ def accepted_bits(path: Path, produce: Callable[[bytes], int], make: Callable[[i
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_what_is_stored_of_flipped_headers_is_read_by_every_client(
+def test_stored_batches_with_flipped_header_bits_are_read_by_every_client(
     broker: Any, wire: Wire, make_topic: Any, path: Path
 ) -> None:
     topic = make_topic(**path.configs_here())
@@ -121,7 +121,7 @@ def test_what_is_stored_of_flipped_headers_is_read_by_every_client(
     assert_all_read(broker, topic, [value for bit in accepted for value in path.values(bit)])
 
 
-def test_what_is_stored_of_flipped_headers_in_a_transaction_is_read_by_every_client(
+def test_stored_transactional_batches_with_flipped_header_bits_are_read_by_every_client(
     broker: Any, wire: Wire, make_topic: Any
 ) -> None:
     topic, name, path = make_topic(), fresh_name("t"), Path("transactional")

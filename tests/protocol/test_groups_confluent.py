@@ -80,7 +80,7 @@ def test_a_topic_deleted_while_subscribed_leaves_the_group_with_the_rest(
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC_RANGE, CONSUMER], ids=["classic", "consumer"])
-def test_a_static_member_that_restarts_finds_its_partitions_and_disturbs_nobody(
+def test_a_static_member_keeps_its_partitions_over_a_restart_without_a_rebalance(
     broker: Any, make_topic: Any, group: str, protocol: dict[str, str]
 ) -> None:
     topic = make_topic(partitions=4)

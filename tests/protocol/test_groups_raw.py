@@ -94,7 +94,7 @@ def test_a_partition_that_is_not_there_takes_no_offset(wire: Wire, topic: str, g
     assert commit(wire, group, fresh_name("nowhere"), 42) == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_answers_keep_the_order_of_pipelined_commits_and_fetches(wire: Wire, topic: str, group: str) -> None:
+def test_responses_keep_the_order_of_pipelined_commits_and_fetches(wire: Wire, topic: str, group: str) -> None:
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
     fetched = OffsetFetchRequest.OffsetFetchRequestTopic
     for offset in range(20):
@@ -187,7 +187,7 @@ def test_clients_do_not_write_into_the_topic_of_groups(wire: Wire, group: str) -
 
 
 @pytest.mark.penstock_only
-def test_the_first_question_of_a_new_cluster_is_answered_with_a_coordinator(start_broker: Any) -> None:
+def test_the_first_find_coordinator_of_a_new_cluster_succeeds(start_broker: Any) -> None:
     fresh = start_broker()
 
     with Wire(fresh.bootstrap) as first, Wire(fresh.bootstrap) as second:
@@ -198,7 +198,7 @@ def test_the_first_question_of_a_new_cluster_is_answered_with_a_coordinator(star
     assert [response.error_code for response in responses] == [NONE, NONE]
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(start_broker: Any) -> None:
+def test_acknowledged_commits_survive_a_kill(start_broker: Any) -> None:
     broker = start_broker()
     names = [f"group-{at}" for at in range(10)]
     with Wire(broker.bootstrap) as wire:

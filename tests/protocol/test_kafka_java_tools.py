@@ -40,7 +40,7 @@ def test_topics_are_made_described_grown_and_deleted(broker: Any, request: pytes
     assert "does not exist" in refused
 
 
-def test_a_bad_topic_is_refused_in_words(broker: Any, topic: str) -> None:
+def test_creating_an_existing_topic_fails_with_a_message(broker: Any, topic: str) -> None:
     refused = tool(f"{TOOLS}.TopicCommand", *on(broker), "--create", "--topic", topic, status=1)
 
     assert f"Topic '{topic}' already exists" in refused
@@ -151,7 +151,7 @@ def test_log_directories_are_described_with_sizes(broker: Any, topic: str) -> No
     assert partition["size"] > 500
 
 
-def test_the_cluster_its_apis_and_its_features_are_told(broker: Any) -> None:
+def test_tools_show_the_cluster_id_apis_and_features(broker: Any) -> None:
     cluster = tool(f"{TOOLS}.ClusterTool", "cluster-id", *on(broker))
     apis = tool(f"{TOOLS}.BrokerApiVersionsCommand", *on(broker))
     features = tool(f"{TOOLS}.FeatureCommand", *on(broker), "describe")

@@ -38,7 +38,7 @@ def ends(client: Any, topic: str) -> tuple[int, ...]:
 
 
 @with_every_client(can.Transacts)
-def test_what_is_committed_is_read_in_all_partitions_and_what_is_aborted_is_not(
+def test_committed_records_of_all_partitions_are_read_and_aborted_ones_are_not(
     client: Any, make_topic: Any, name: str
 ) -> None:
     topic = make_topic(partitions=2)

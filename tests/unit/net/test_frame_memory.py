@@ -66,7 +66,7 @@ class Peer:
 
 
 @given(st.data())
-def test_the_bound_holds_and_somebody_can_always_go_on(data: st.DataObject) -> None:
+def test_the_bound_holds_and_one_connection_can_always_continue(data: st.DataObject) -> None:
     memory = FrameMemory(BYTES_MAX)
     peers = [Peer(memory) for _ in range(5)]
     busy: dict[Peer, None] = {}
@@ -90,7 +90,7 @@ def test_the_bound_holds_and_somebody_can_always_go_on(data: st.DataObject) -> N
         assert not busy or not all(each.waits for each in busy), "everybody waits for everybody"
 
 
-def test_who_waited_first_is_granted_first() -> None:
+def test_memory_is_granted_in_the_order_of_waiting() -> None:
     memory = FrameMemory(BYTES_MAX)
     first, second, third = (Peer(memory) for _ in range(3))
     for peer, size in ((first, 100), (second, 50), (third, 1)):

@@ -83,9 +83,7 @@ def test_the_longest_allowed_timeout_is_accepted(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("name", "producer"), [("", (-1, -1)), ("t", (1001, -1)), ("t", (-1, 0))], ids=["no id", "no epoch", "no producer"]
 )
-def test_an_incomplete_request_is_invalid(
-    rig: Rig, name: str, producer: tuple[int, int]
-) -> None:
+def test_an_incomplete_request_is_invalid(rig: Rig, name: str, producer: tuple[int, int]) -> None:
     assert rig.init_refused(name, as_producer=producer) is InvalidRequest
 
 
