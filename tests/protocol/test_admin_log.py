@@ -113,9 +113,9 @@ def test_commits_of_a_member_are_not_logged(own_broker: PenstockProcess) -> None
 
 def test_format_and_level_come_from_the_environment_and_a_flag_wins() -> None:
     chosen = {"PENSTOCK_LOG_FORMAT": "text", "PENSTOCK_LOG_LEVEL": "error"}
-    with PenstockProcess(environment=chosen, arguments=("--log-level", "info")) as told:
-        told.stop()
-        words = told.log.read_text()
+    with PenstockProcess(environment=chosen, arguments=("--log-level", "info")) as flagged:
+        flagged.stop()
+        words = flagged.log.read_text()
     with PenstockProcess(environment=chosen) as silent:
         silent.stop()
         nothing = silent.log.read_text()

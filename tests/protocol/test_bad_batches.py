@@ -27,7 +27,7 @@ UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUIRED_ACKS = 21
 HOUR_MS = 3_600_000
 GZIPPED_NOISE = gzip.compress(b"\xff" * 50)
-# Where Kafka's own answer is its word for a bug of its own, a broker may be more precise.
+# Where Kafka responds with UNKNOWN_SERVER_ERROR, a broker may be more precise.
 UNREADABLE = (UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_RECORD)
 
 Refused = tuple[str, Callable[[bytes], bytes], int | tuple[int, ...]]

@@ -24,14 +24,14 @@ from protocol.under_test import about_penstock
 API_VERSIONS = 18
 RESIDENT_GROWTH_MAX = 64 << 20
 IDLE_MS = 2_000
-"""Long enough for whoever has just connected to send what it wants."""
+"""Long enough for a client that has just connected to send its request."""
 BROKER_SETTINGS = {"connections.frame.timeout.ms": "600000"} if about_penstock() else {}
 """Frames that are left unfinished stay so for as long as a test takes."""
 
 
 @pytest.fixture(autouse=True)
 def the_next_client_is_served(broker: Any) -> Iterator[None]:
-    """Whatever a test did, a good client that comes after it gets its response."""
+    """After every test, a valid client gets its response."""
     yield
     assert is_served(broker.bootstrap)
 

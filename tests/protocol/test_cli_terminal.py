@@ -1,4 +1,4 @@
-"""What the commands write to a terminal: names and records come from anybody and must not steer it."""
+"""What the commands write to a terminal: control characters in names and records of clients are escaped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OnTerminal:
         os.close(self._mine)
 
     def _read(self) -> bytes:
-        # Linux answers EIO once no process has the terminal open any more.
+        # Linux returns EIO once no process has the terminal open any more.
         with contextlib.suppress(OSError):
             part = os.read(self._mine, 65_536)
             self.seen += part

@@ -116,7 +116,7 @@ def test_a_hanging_transaction_is_found_and_ended(start_broker: Any) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
     opened = Open(broker.bootstrap, topic)
     opened.producer.commit_transaction(SECONDS_MAX)
-    # A commit is answered before its markers are written, and the next epoch is known after that.
+    # The response to a commit precedes its markers, and the next epoch is known after these.
     wait_until(
         lambda: cli.json("txn", "describe", opened.name)["state"] == "CompleteCommit",
         what="the end of the first transaction",

@@ -1,4 +1,4 @@
-"""Whatever arrives, a codec answers with a message or with Malformed, and allocates no more than the input deserves."""
+"""For any input a codec returns a message or raises Malformed, and allocates in proportion to the input."""
 
 import importlib
 import random

@@ -178,6 +178,6 @@ def test_a_member_that_stops_polling_loses_its_partitions(broker: Any, topic: st
         await_assignment(silent)
         with Member(broker, group, [topic], **CLASSIC_RANGE) as member:
             settle(member, places=1)
-            told = silent.poll(SECONDS_MAX)
-    assert told is not None
-    assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED
+            event = silent.poll(SECONDS_MAX)
+    assert event is not None
+    assert event.error().code() == KafkaError._MAX_POLL_EXCEEDED

@@ -1,4 +1,4 @@
-"""Groups without a client's comfort: what each request is answered with, and what is in `__consumer_offsets` then."""
+"""Groups over raw requests: the response to each request, and the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(wire: Wire, group: str) -> Any:
 
 @pytest.fixture
 def group(wire: Wire, request: pytest.FixtureRequest) -> str:
-    """A group nobody knows yet, whose coordinator is up."""
+    """A new group id whose coordinator is available."""
     name = fresh_name(request.node.name)
     wait_until(lambda: find(wire, name).error_code == NONE, what="a coordinator")
     wait_until(lambda: committed(wire, name, "none") == NO_OFFSET, what="a coordinator that has loaded")
@@ -60,8 +60,8 @@ def commit(wire: Wire, group: str, topic: str, offset: int, *, partition: int = 
             version=7, group_id=group, topics=[topic_class(name=topic, partitions=[entry])], **(known | fields)
         )
     )
-    [[answered]] = [found.partitions for found in response.topics]
-    return int(answered.error_code)
+    [[partition]] = [found.partitions for found in response.topics]
+    return int(partition.error_code)
 
 
 def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
@@ -76,7 +76,7 @@ def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
     )
     if response.error_code != NONE:
         return -100 - int(response.error_code)
-    [[found]] = [answered.partitions for answered in response.topics]
+    [[found]] = [each.partitions for each in response.topics]
     assert found.error_code == NONE
     return int(found.committed_offset)
 

@@ -199,7 +199,7 @@ def test_kafkas_tools_write_show_and_read_transactions(broker: Any, topic: str) 
         shown = tool(f"{TOOLS}.TransactionsCommand", *on(broker), "describe", "--transactional-id", name)
         return shown.splitlines()[-1].split()[2:5]
 
-    # A commit is answered before its markers are written.
+    # The response to a commit precedes its markers.
     wait_until(lambda: described()[2] == "CompleteCommit", what="the last commit", seconds_max=SECONDS_MAX)
     producer_id, epoch, _ = described()
     assert int(epoch) >= 3, "each transaction has an epoch of its own"

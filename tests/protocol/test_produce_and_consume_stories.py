@@ -1,4 +1,4 @@
-"""What every client produces and consumes, told once for all clients that can."""
+"""Producing and consuming: one story per behaviour, run with every client that supports it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def partition_response(response: Any) -> Any:
     return found
 
 
-# Made anew
+# Recreated
 
 
 def test_a_recreated_topic_has_another_id_and_none_of_the_old_messages(broker: Any, wire: Wire, topic: str) -> None:
@@ -163,7 +163,7 @@ def test_times_are_the_brokers_where_the_topic_says_so(wire: Wire, make_topic: A
 def test_a_fetch_that_waits_returns_when_data_comes(broker: Any, topic: str) -> None:
     with Wire(broker.bootstrap) as waiting, Wire(broker.bootstrap) as writing:
         waiting.send(fetch_request([(topic, 0, 0)], wait_ms=FOREVER_MS))
-        assert not select.select([waiting.socket], [], [], 0.2)[0], "answered before there was anything"
+        assert not select.select([waiting.socket], [], [], 0.2)[0], "a response before there was a record"
 
         writing.produce(topic, batch(values=[b"here"]))
 
@@ -176,7 +176,7 @@ def test_a_fetch_waits_for_its_least_bytes(broker: Any, topic: str) -> None:
     with Wire(broker.bootstrap) as waiting, Wire(broker.bootstrap) as writing:
         waiting.send(fetch_request([(topic, 0, 0)], wait_ms=FOREVER_MS, bytes_min=5_000))
         writing.produce(topic, batch(values=[b"x" * 1000]))
-        assert not select.select([waiting.socket], [], [], 0.2)[0], "answered with too little"
+        assert not select.select([waiting.socket], [], [], 0.2)[0], "a response with too few bytes"
 
         writing.produce(topic, batch(values=[b"x" * 5000]))
 

@@ -23,7 +23,7 @@ def name() -> str:
 
 
 def read(client: Any, topic: str, count: int, isolation: str = "read_committed", *, partition: int = 0) -> list[bytes]:
-    """At least so many values: a commit is answered before its markers are written."""
+    """At least this many values: the response to a commit precedes its markers."""
     with client.reader(topic, partition=partition, isolation=isolation) as reader:
         return [record.value for record in reader.read(count)]
 

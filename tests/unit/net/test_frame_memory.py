@@ -87,7 +87,7 @@ def test_the_bound_holds_and_one_connection_can_always_continue(data: st.DataObj
         assert memory.used == sum(each.has for each in peers)
         assert memory.used <= BYTES_MAX + FRAME_BYTES_MAX
         assert memory.waiting == sum(each.waits for each in peers)
-        assert not busy or not all(each.waits for each in busy), "everybody waits for everybody"
+        assert not busy or not all(each.waits for each in busy), "every connection waits"
 
 
 def test_memory_is_granted_in_the_order_of_waiting() -> None:
@@ -128,5 +128,5 @@ def test_a_kept_buffer_that_is_in_use_stays() -> None:
     busy.begin(60)
     busy.receive(60)
 
-    # Nobody else's frame is arriving, so it may go on all the same.
+    # No other frame is arriving, so it may continue.
     assert (idle.has, busy.has) == (80, 60)

@@ -72,11 +72,11 @@ def test_a_response_to_another_request_is_refused() -> None:
 
 def test_a_response_without_a_request_is_refused() -> None:
     channel = Channel("me")
-    answered = respond(channel.request(find_coordinator, 3, request()), 1)
-    channel.feed(answered)
+    response = respond(channel.request(find_coordinator, 3, request()), 1)
+    channel.feed(response)
 
     with pytest.raises(ProtocolViolation, match="without a request"):
-        channel.feed(answered)
+        channel.feed(response)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3])
