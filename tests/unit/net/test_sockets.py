@@ -167,7 +167,7 @@ def test_connecting_where_nothing_listens_fails() -> None:
     async def scenario() -> None:
         network = SocketNetwork()
         unused = network.bind("127.0.0.1", 0)
-        # Bound and not listening: nobody else can take the port meanwhile.
+        # Bound and not listening: no other process can take the port meanwhile.
         with pytest.raises(ConnectionRefusedError):
             await network.connect("127.0.0.1", unused.port)
         unused.close()
