@@ -58,6 +58,12 @@ class SocketTransport:
         return self._fd
 
     def close(self) -> None:
+        if self._sock.fileno() < 0:
+            # The descriptor may belong to another connection by now.
+            return
+        # A loop that is not told so keeps the descriptor's callbacks, and does not watch the next socket that has it.
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         self._sock.close()
 
 

@@ -214,3 +214,35 @@ def test_a_paused_port_calls_back_when_it_is_resumed() -> None:
             each.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_the_next_connection_with_the_descriptor_of_a_closed_one_is_watched(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The system assigns the lowest free descriptor, so it is the rule that the next connection gets it."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        first, first_peer = socket.socketpair()
+        descriptor = first.fileno()
+        former = SocketTransport(first, loop)
+        former.on_readable(lambda: None)
+        former.on_writable(lambda: None)
+        # Let the loop see it: the kernel forgets a closed descriptor by itself, the loop does not.
+        await asyncio.sleep(0)
+        former.close()
+        second, second_peer = socket.socketpair()
+        assert second.fileno() == descriptor
+        transport = SocketTransport(second, loop)
+        called = asyncio.Event()
+        transport.on_readable(called.set)
+        former.close()
+        second_peer.send(b"x")
+        await asyncio.wait_for(called.wait(), PATIENCE_S)
+        transport.close()
+        for each in (first_peer, second_peer):
+            each.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
