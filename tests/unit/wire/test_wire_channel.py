@@ -66,7 +66,7 @@ def test_a_response_to_another_request_is_refused() -> None:
     channel = Channel("me")
     frame = channel.request(find_coordinator, 3, request())
 
-    with pytest.raises(ProtocolViolation, match="a response to request 77; next is that to 1"):
+    with pytest.raises(ProtocolViolation, match="a response to request 77; the next is that to 1"):
         channel.feed(respond(frame, 1, correlation_id=77))
 
 
