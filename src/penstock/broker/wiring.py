@@ -127,6 +127,8 @@ class Broker:
                 await self._join(metadata, listeners)
                 await self._run(metadata, listeners, stop)
             finally:
+                # Nothing is left of it after a stop; a start that failed has files open and directories locked.
+                self._ground.logs.close(clean=False)
                 self._ground.catalog.close()
                 await metadata.close()
         finally:
