@@ -1,10 +1,9 @@
-"""What a broker is made of: the ground that stands before it serves, and the parts that serve on it."""
+"""The parts of a broker: those that exist before it serves (`Ground`), and those that serve (`Parts`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness
 from penstock.model.ids import TopicId
+from penstock.model.threads import Threads
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
@@ -39,14 +39,14 @@ from penstock.transactions.service import TxnCoordinatorService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Settings, metadata, logs, time, randomness, threads and what is counted: all that the parts stand on."""
+    """Settings, metadata, logs, time, randomness, threads and counters, which all parts use."""
 
     live: LiveConfig
     catalog: Catalog
     logs: LogStore
     clock: Clock
     randomness: Randomness
-    threads: Executor
+    threads: Threads
     log: Logger
     quotas: ClientQuotas
     traffic: TopicTraffic
@@ -55,13 +55,13 @@ class Ground:
     """Of the loggers."""
 
     def settings(self) -> BrokerConfig:
-        """As they are now: some change while the broker runs."""
+        """The current settings: some change while the broker runs."""
         return self.live.current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What serves. `begin` takes in what exists and `close` ends it; in between, `background` must run."""
+    """The parts that serve. `begin` loads what exists and `close` ends it; in between, `background` must run."""
 
     ground: Ground
     controller: Controller
@@ -80,7 +80,7 @@ class Parts:
     deletions: Deletions
 
     def begin(self) -> None:
-        """Serve what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
+        """Serve what the catalog has, and follow its changes: partitions first, then the coordinators in them."""
         ground = self.ground
         self.replicas.start(ground.catalog.image.topics.values())
         ground.catalog.listen(self.replicas.apply)
@@ -93,7 +93,7 @@ class Parts:
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
 
     def went_offline(self, directory: LogDirectory) -> None:
-        """Serve nobody from a log directory that failed."""
+        """Stop serving partitions of a log directory that failed."""
         self.replicas.went_offline(directory)
         # Not at once: it may be a coordinator's own write that has just failed.
         self.loop.call_soon(self.groups.let_go)
@@ -116,12 +116,12 @@ class Parts:
 
 
 def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) -> Parts:
-    """Make every part in the order in which they need each other; none of them does anything yet."""
+    """Make every part, in the order of their dependencies; none of them does anything yet."""
     loop = asyncio.get_running_loop()
     turns = Turns(loop.call_soon, ground.clock.monotonic)
     timers = Timers(loop)
     flushes = GroupCommit(
-        ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
+        ground.threads.executor, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
     )
     replicas = make_replicas(ground, loop, turns, flushes)
     groups = make_groups(ground, replicas, timers)
@@ -155,7 +155,7 @@ def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns,
         clock=ground.clock,
         notifier=WatcherNotifier(loop.call_soon, turns),
         flushes=flushes,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="runtime"),
         is_deleted=ground.catalog.image.deletions.__contains__,
         deleted_names=lambda: {found.name for found in ground.catalog.image.deletions.values()},
@@ -166,7 +166,7 @@ def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: Me
     async def gone(topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
         found = ground.logs.deleted_for_good(topic_ids)
         if found:
-            await loop.run_in_executor(ground.threads, ground.logs.sync_names)
+            await loop.run_in_executor(ground.threads.executor, ground.logs.sync_names)
         return found
 
     return Deletions(
@@ -218,7 +218,7 @@ def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoor
         clock=ground.clock,
         randomness=ground.randomness,
         timers=timers,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="groups"),
         counters=ground.storage_counters,
     )
@@ -234,7 +234,7 @@ def make_transactions(
         config=ground.settings,
         clock=ground.clock,
         timers=timers,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="transactions"),
         counters=ground.storage_counters,
         markers=markers,

@@ -10,7 +10,9 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from penstock.model.turns import Turns
@@ -83,14 +85,20 @@ class ObserveServer:
     """
 
     def __init__(
-        self, collector: Collector, waiting_for: Callable[[], Sequence[str]], log: Logger, turns: Turns
+        self,
+        collector: Collector,
+        waiting_for: Callable[[], Sequence[str]],
+        log: Logger,
+        turns: Turns,
+        threads: Executor,
     ) -> None:
         self._turns = turns
+        self._threads = threads
         self._collector = collector
         self._waiting_for = waiting_for
         self._log = log
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
         self._without_request: dict[asyncio.Task[None], None] = {}
         """Those that have not sent a whole request yet, the oldest first."""
         # One scrape is formatted at a time: two at once would only take the processor from the loop.
@@ -145,14 +153,14 @@ class ObserveServer:
         if len(self._connections) >= CONNECTIONS_MAX and not self._close_oldest_without_request():
             writer.close()
             return
-        self._connections.add(task)
+        self._connections[task] = None
         self._without_request[task] = None
         try:
             await self._serve(reader, writer, task)
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             self._without_request.pop(task, None)
             writer.close()
 
@@ -162,7 +170,7 @@ class ObserveServer:
         if oldest is None:
             return False
         del self._without_request[oldest]
-        self._connections.discard(oldest)
+        self._connections.pop(oldest, None)
         oldest.cancel()
         return True
 
@@ -199,10 +207,13 @@ class ObserveServer:
         async with self._rendering:
             parts: list[Iterable[Sample]] = []
             await self._turns.run(self._collector.steps(parts))
-            samples = chain.from_iterable(parts)
-            shown = await asyncio.to_thread(
-                render, samples, accept=headers.get("accept", ""), accept_encoding=headers.get("accept-encoding", "")
+            rendering = partial(
+                render,
+                chain.from_iterable(parts),
+                accept=headers.get("accept", ""),
+                accept_encoding=headers.get("accept-encoding", ""),
             )
+            shown = await asyncio.get_running_loop().run_in_executor(self._threads, rendering)
         encoding = (("Content-Encoding", shown.encoding),) if shown.encoding else ()
         return Response(status=200, body=shown.body, content_type=shown.content_type, headers=encoding)
 
