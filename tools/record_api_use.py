@@ -2,8 +2,8 @@
 
     python tools/record_api_use.py [MODULE...]
 
-Each module of tests/protocol runs against a broker of its own, which is then asked for `penstock_requests_total`.
-Tests that start brokers themselves are skipped that way, so what is written is seen at least, not at most.
+Each module of tests/protocol runs against a broker of its own, whose `penstock_requests_total` is then scraped. Tests
+that start their own brokers are skipped, so the result is a lower bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Count what a reader passes who follows one request through the broker: source files, classes and functions.
+"""Count the source files, classes and functions that one request passes through in the broker.
 
     python tools/request_walks.py [--files]
 
@@ -47,7 +47,7 @@ from penstock.wire.records import RecordBatchBuilder
 
 SOURCE = str(Path(clock.__file__).parents[1]) + "/"
 BESIDE = ("broker/", "client/", "observe/", "wire/")
-"""Beside every walk: wiring, this program's own client, metrics, and the codec, part of which is compiled."""
+"""Modules that do not count: wiring, this program's own client, metrics, and the codec, part of which is compiled."""
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
 
@@ -55,11 +55,11 @@ ROUNDS = 4
 """Walks of each request, of which the common part counts."""
 
 SETTLE_S = 0.3
-"""Time for what follows a response: markers, watchers, timers."""
+"""Time for the work after a response: markers, watchers, timers."""
 
 
 class Walk:
-    """Everything that ran between two moments."""
+    """The functions that ran between two moments."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -83,7 +83,7 @@ class Walk:
             self.classes.add(f"{file}:{owner}")
 
     def taken(self) -> "Walk":
-        """What was noted since the last time."""
+        """The functions recorded since the last call."""
         found = Walk()
         found.files, self.files = self.files, set()
         found.classes, self.classes = self.classes, set()
@@ -113,14 +113,14 @@ class Walk:
 
 
 class Client:
-    """One connection, and what the broker did for each of its requests."""
+    """One connection, which records the broker's walk for each request."""
 
     def __init__(self, walk: Walk, port: int) -> None:
         self.calls = WireCalls(Connection(bootstrap=f"{LOOPBACK}:{port}"))
         self.walk = walk
         self.port = port
 
-    def ask(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
+    def call(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
         self.walk.taken()
         self.walk.recording = True
         response = self.send(api, version, request)
@@ -131,10 +131,10 @@ class Client:
     def send(self, api: Any, version: int, request: Any) -> Any:
         return self.calls.ask("walk", (LOOPBACK, self.port), api, version, request)
 
-    def ask_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
-        """Ask until the coordinator is loaded."""
+    def call_until_served(self, api: Any, version: int, request: Any) -> tuple[Any, Walk]:
+        """Retry until the coordinator is loaded."""
         while True:
-            response, walk = self.ask(api, version, request)
+            response, walk = self.call(api, version, request)
             if response.error_code == 0:
                 return response, walk
 
@@ -168,11 +168,11 @@ def heartbeat_request(group: str, member_epoch: int, **more: Any) -> Any:
 def walks(walk: Walk, port: int) -> dict[str, Walk]:
     client = Client(walk, port)
     topic = create_topics.CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
-    client.ask(create_topics, 5, create_topics.Request(topics=[topic], timeout_ms=10_000))
+    client.call(create_topics, 5, create_topics.Request(topics=[topic], timeout_ms=10_000))
     find = find_coordinator.Request(key="warm", key_type=0)
-    client.ask(find_coordinator, 3, find)
+    client.call(find_coordinator, 3, find)
     client.calls.coordinator("warm")
-    # The first request of each kind also opens files and loads coordinators, which is another walk.
+    # The first request of each kind also opens files and loads coordinators, which does not count.
     each_request(client, "warm")
     rounds = [each_request(client, f"walked-{number}") for number in range(ROUNDS)]
     return {name: reduce(Walk.common, (found[name] for found in rounds)) for name in rounds[0]}
@@ -180,14 +180,14 @@ def walks(walk: Walk, port: int) -> dict[str, Walk]:
 
 def each_request(client: Client, name: str) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
-    produced, found["produce"] = client.ask(produce, 9, produce_request(batch()))
+    produced, found["produce"] = client.call(produce, 9, produce_request(batch()))
     next_offset = produced.responses[0].partition_responses[0].base_offset + 1
     found["long-poll fetch"] = long_poll(client, next_offset, found["produce"])
     join = heartbeat_request(
         name, 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["orders"], topic_partitions=[]
     )
-    response, found["KIP-848 heartbeat that joins"] = client.ask_until_served(consumer_group_heartbeat, 1, join)
-    _, found["KIP-848 heartbeat without news"] = client.ask(
+    response, found["KIP-848 heartbeat that joins"] = client.call_until_served(consumer_group_heartbeat, 1, join)
+    _, found["KIP-848 heartbeat without news"] = client.call(
         consumer_group_heartbeat, 1, heartbeat_request(name, response.member_epoch)
     )
     found["classic join"] = classic_join(client, f"{name}-classic")
@@ -205,7 +205,7 @@ def long_poll(client: Client, offset: int, produced: Walk) -> Walk:
     time.sleep(SETTLE_S)
     walk.recording = False
     parked = walk.taken()
-    _, both = client.ask(produce, 9, produce_request(batch()))
+    _, both = client.call(produce, 9, produce_request(batch()))
     poll.join()
     return parked.joined(both.without(produced))
 
@@ -214,16 +214,16 @@ def classic_join(client: Client, group: str) -> Walk:
     protocols = [join_group.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)]
     wanted: dict[str, Any] = {"group_id": group, "protocol_type": "consumer", "protocols": protocols}
     timeouts = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
-    response, _ = client.ask(join_group, 5, join_group.Request(**wanted, **timeouts))
+    response, _ = client.call(join_group, 5, join_group.Request(**wanted, **timeouts))
     request = join_group.Request(**wanted, **timeouts, member_id=response.member_id)
-    return client.ask(join_group, 5, request)[1]
+    return client.call(join_group, 5, request)[1]
 
 
 def end_of_transaction(client: Client, name: str) -> Walk:
     init = init_producer_id.Request(
         transactional_id=name, transaction_timeout_ms=10_000, producer_id=-1, producer_epoch=-1
     )
-    response, _ = client.ask_until_served(init_producer_id, 4, init)
+    response, _ = client.call_until_served(init_producer_id, 4, init)
     producer_id, epoch = response.producer_id, response.producer_epoch
     add = add_partitions_to_txn.Request(
         v3_and_below_transactional_id=name,
@@ -231,10 +231,10 @@ def end_of_transaction(client: Client, name: str) -> Walk:
         v3_and_below_producer_epoch=epoch,
         v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(name="orders", partitions=[0])],
     )
-    client.ask(add_partitions_to_txn, 3, add)
-    client.ask(produce, 9, produce_request(batch(producer_id, epoch), name))
+    client.call(add_partitions_to_txn, 3, add)
+    client.call(produce, 9, produce_request(batch(producer_id, epoch), name))
     end = end_txn.Request(transactional_id=name, committed=True, producer_id=producer_id, producer_epoch=epoch)
-    response, walk = client.ask(end_txn, 3, end)
+    response, walk = client.call(end_txn, 3, end)
     assert response.error_code == 0, f"EndTxn: error {response.error_code}"
     return walk
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FIRST_SLOTS = 16
-"""How many slots attempts of one task begin their search at: two that start in the same moment rarely meet."""
+"""The number of slots at which attempts of one task begin their search, so that simultaneous ones rarely collide."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -79,7 +79,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 class BatchSink(DataSourceArrowWriter):
     """Writes one table, all of it or nothing.
 
-    With the options ``sinkId`` and ``batchId`` it is written once, however often it is tried: for ``foreachBatch``.
+    With the options ``sinkId`` and ``batchId`` it is written once, however often it is retried: for ``foreachBatch``.
     """
 
     def __init__(self, options: WriteOptions, run: str) -> None:

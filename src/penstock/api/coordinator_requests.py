@@ -22,13 +22,13 @@ class Coordinator(Protocol[C]):
 
 
 class Coordinators(Protocol[C]):
-    """Finds the coordinator of a group, or of a transactional id; raises where it is not here."""
+    """Finds the coordinator of a group or of a transactional id; raises where it is not on this broker."""
 
     def of(self, key: str, /) -> Coordinator[C]: ...
 
 
-def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[Result], R]) -> R | Deferred[R]:
-    """Submit a command to the coordinator of `key`; `respond` makes the response of its result or its error."""
+def submit(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[Result], R]) -> R | Deferred[R]:
+    """Submit a command to the coordinator of `key`; `respond` makes the response of its result or error."""
     try:
         result = coordinators.of(key).submit(command)
     except BrokerError as error:
@@ -41,7 +41,7 @@ def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[
 def when_committed(
     coordinators: Sequence[CoordinatorContext[Any]], response: R, failed: Callable[[BrokerError], R]
 ) -> R | Deferred[R]:
-    """A response that tells what was read: it goes out when nothing it tells can be undone any more."""
+    """Delay a response until everything that was read for it is committed."""
     waits: list[Deferred[None]] = []
     try:
         for coordinator in dict.fromkeys(coordinators):

@@ -1,7 +1,7 @@
-"""The controller: the one writer of the cluster's metadata.
+"""The controller: the only writer of the cluster's metadata.
 
-It decides with its planners (`topics`, `configs`, `quotas`), writes what they plan in one transaction, and has its
-answer when the transaction is on disk and this broker has acted on it.
+Its planners (`topics`, `configs`, `quotas`) decide, and it writes each plan in one transaction. A call returns when the
+transaction is on the disk and this broker has applied it.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ Outcome = TypeVar("Outcome")
 Wanted = TypeVar("Wanted")
 
 CHANGES_AT_ONCE_MAX = 50
-"""Topics, resources or entities that one transaction changes; a request for more makes several."""
+"""Most topics, resources or entities changed in one transaction; a larger request takes several."""
 
 PRODUCER_ID_BLOCK = 1000
-"""Producer ids taken at once: a crash loses at most so many of 2**63."""
+"""Producer ids allocated at once: a crash loses at most so many of 2**63."""
 
 
 async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
-    """Create the nodes that every store holds and this one lacks: it is new, or an earlier version bootstrapped it."""
+    """Create the nodes that a new store lacks, or that an earlier version did not create."""
     operations: list[Operation] = [Create(path, b"") for path in DIRECTORIES if await store.get(path) is None]
     if await store.get(CONTROLLER_EPOCH) is None:
         operations.append(Create(CONTROLLER_EPOCH, b"0"))
@@ -74,15 +74,15 @@ async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], 
 
 
 async def register(store: MetadataStore, broker: BrokerState) -> None:
-    """Say that this broker is up, for as long as its session lives."""
+    """Register this broker for the lifetime of its session."""
     await store.multi([Create(broker_path(broker.broker_id), pack_broker(broker), ephemeral=True)])
 
 
 async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
-    """Become controller, unless another broker is: then None; else the version of the controller epoch won.
+    """Become controller; returns the version of the new controller epoch, or None if another broker is controller.
 
-    The epoch goes up in the same transaction, and the controller checks its version with every write, so whatever a
-    former controller still writes is refused.
+    The election raises the epoch in the same transaction, and a controller checks its version with every write, so that
+    writes of a former controller are refused.
     """
     epoch = await store.get(CONTROLLER_EPOCH)
     assert epoch is not None, "the store has not been bootstrapped"
@@ -96,7 +96,7 @@ async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
 
 
 class Controller:
-    """Every change of metadata, one after the other."""
+    """Makes every change of metadata, one after the other."""
 
     def __init__(
         self,
@@ -108,18 +108,18 @@ class Controller:
         epoch_version: int | None,
         id_floor: ProducerIdFloor | None = None,
     ) -> None:
-        """`config` gives the broker's settings of the moment: some change while it runs.
+        """`config` returns the broker's current settings: some change while it runs.
 
-        `epoch_version` is what `elect_controller` gave; None refuses every write.
+        `epoch_version` is the result of `elect_controller`; None refuses every write.
         """
         self._store = store
         self._catalog = catalog
         self._randomness = randomness
         self._config = config
         self._id_floor = id_floor
-        # Never the newest version seen: a deposed controller watches its successor's election too.
+        # Not the newest version seen: a former controller also sees the election of its successor.
         self._epoch_version = epoch_version
-        # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
+        # A plan is valid for the image it was made from, so the next plan waits for the previous transaction.
         self._turn = asyncio.Lock()
 
     @property
@@ -129,7 +129,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicState | BrokerError, ...]:
-        """Make topics. One that cannot be made does not stop the others; a `BrokerError` raised stops all."""
+        """Create topics. An invalid topic does not affect the others; a raised `BrokerError` fails all of them."""
         config = self._config()
         check_total(partitions_asked(topic, config) for topic in topics)
 
@@ -145,7 +145,7 @@ class Controller:
         return await self._carry_out_in_parts(topics, plan, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> tuple[TopicState | BrokerError, ...]:
-        """Remove topics by name or id; the outcome is the topic as it was."""
+        """Delete topics by name or id; the outcome is the deleted topic."""
         return await self._carry_out_in_parts(
             topics, lambda some: plan_deletions(self.image, some, config=self._config())
         )
@@ -164,7 +164,7 @@ class Controller:
     async def change_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> tuple[Mapping[str, str] | BrokerError, ...]:
-        """Change settings of topics and brokers; they are in force when this returns."""
+        """Change settings of topics, brokers and groups; they are in effect when this returns."""
         counts = Counter((change.resource_type, change.name) for change in changes)
         return await self._carry_out_in_parts(
             changes,
@@ -181,16 +181,16 @@ class Controller:
         )
 
     async def begin_epochs(self, broker_id: int) -> None:
-        """Give everything this broker leads a new leader epoch: after a stop that may have lost the end of a log."""
+        """Start a new leader epoch in every partition this broker leads, after a stop that may have lost records."""
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """Producer ids that nobody has had or will get again, whatever happens to this broker."""
+        """Allocate a block of producer ids that were never assigned and will not be assigned again."""
         async with self._turn:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been bootstrapped"
             floor = self._id_floor
-            # Metadata from an older copy counts ids again that the logs know.
+            # Metadata restored from an older copy would assign ids again that are in the logs.
             first = max(int(node.data), 0 if floor is None else await floor.read())
             end = first + PRODUCER_ID_BLOCK
             await self._write([Set(PRODUCER_IDS, b"%d" % end, node.version)])
@@ -205,7 +205,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> tuple[Outcome | BrokerError, ...]:
-        """Carry out many changes that do not depend on each other, some at a time, so that others have their turn."""
+        """Carry out many independent changes, some at a time, so that other requests are not blocked."""
         outcomes: list[Outcome | BrokerError] = []
         for first in range(0, len(wanted), CHANGES_AT_ONCE_MAX):
             some = wanted[first : first + CHANGES_AT_ONCE_MAX]
@@ -230,7 +230,7 @@ class Controller:
             return plan.outcomes
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Make one transaction that holds only while this broker is the controller; NotController where it is not."""
+        """Write one transaction, on condition that this broker is the controller; otherwise raise NotController."""
         if self._epoch_version is None:
             raise NotController()
         try:
@@ -239,5 +239,5 @@ class Controller:
             if fault.index == 0:
                 # Another broker was elected: resign.
                 self._epoch_version = None
-            # Else only another controller can have changed what the plan was made from.
+            # Otherwise only another controller can have changed the metadata that the plan was made from.
             raise NotController() from None

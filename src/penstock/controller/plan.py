@@ -1,4 +1,4 @@
-"""A decision of the controller: what to write, and what to tell whoever asked."""
+"""A plan of the controller: the operations to write, and the outcome of each requested change."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,9 +11,9 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Generic[Outcome]):
-    """Operations for one transaction, and the outcome of each thing asked for, in the order asked.
+    """Operations for one transaction, and the outcome of each requested change, in the order of the request.
 
-    What was refused has no operation here: the rest is still done. The outcomes hold once the operations have.
+    A refused change has no operation and does not stop the others. The outcomes hold once the operations are written.
     """
 
     operations: tuple[Operation, ...]

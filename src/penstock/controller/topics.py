@@ -1,4 +1,4 @@
-"""Deciding about topics: what to make, to grow and to remove, and why not."""
+"""Plans changes of topics: creation, deletion and more partitions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,33 +34,33 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
-UNSAID = -1
+USE_DEFAULT = -1
 """In place of a number: use the broker's default."""
 
 CLUSTER_METADATA = "__cluster_metadata"
-"""Kafka's own log of metadata: tools take a topic of this name for it."""
+"""Kafka's metadata log: tools would take a topic of this name for it."""
 
 DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions made by one request; more would hold up everybody else's."""
+"""Most partitions that one request creates; more would block other requests for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic somebody asks for; `assignments` are (partition, brokers) pairs, in place of both numbers."""
+    """A topic to create; `assignments` are (partition, brokers) pairs that replace both numbers."""
 
     name: str
-    partitions: int = UNSAID
-    replication_factor: int = UNSAID
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """More partitions for a topic, up to `count`; `assignments` has one entry per new one, or is None."""
+    """More partitions for a topic, up to `count`; `assignments` has one entry per new partition, or is None."""
 
     name: str
     count: int
@@ -75,7 +75,7 @@ def plan_creations(
     make_id: Callable[[], bytes],
     first: int,
 ) -> Plan[TopicState]:
-    """Make every topic that can be made, in one transaction."""
+    """Plan the creation of every valid topic, in one transaction."""
     check_total(partitions_asked(topic, config) for topic in topics)
     operations: list[Operation] = []
     outcomes: list[TopicState | BrokerError] = []
@@ -94,7 +94,7 @@ def plan_creations(
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.partitions == UNSAID else max(topic.partitions, 0)
+    return config.num_partitions if topic.partitions == USE_DEFAULT else max(topic.partitions, 0)
 
 
 def check_total(counts: Iterator[int]) -> None:
@@ -103,7 +103,7 @@ def check_total(counts: Iterator[int]) -> None:
 
 
 def check_new_name(image: MetadataImage, name: str) -> None:
-    """A legal name that nobody has, nor one that metrics could not tell from it."""
+    """Reject a name that is invalid, in use, or indistinguishable from another one in metric names."""
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA:
@@ -116,7 +116,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
-    """The topic as it will be, or why it cannot."""
+    """The new topic; raises why it is invalid."""
     configs = checked_configs(topic, config)
     if topic.assignments:
         replicas = assigned(image, topic)
@@ -140,12 +140,12 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
 
 
 def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
-    if topic.replication_factor < UNSAID or topic.replication_factor == 0:
+    if topic.replication_factor < USE_DEFAULT or topic.replication_factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
-    if topic.partitions < UNSAID or topic.partitions == 0:
+    if topic.partitions < USE_DEFAULT or topic.partitions == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
-    count = config.num_partitions if topic.partitions == UNSAID else topic.partitions
-    factor = config.default_replication_factor if topic.replication_factor == UNSAID else topic.replication_factor
+    count = config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
+    factor = config.default_replication_factor if topic.replication_factor == USE_DEFAULT else topic.replication_factor
     return place_or_refuse(image, first=first, count=count, factor=factor)
 
 
@@ -157,10 +157,10 @@ def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int
 
 
 def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
-    """The replicas the caller named, in the order of partitions; nothing may be missing between them."""
-    if topic.replication_factor != UNSAID:
+    """The manually assigned replicas, in the order of partitions, which must be consecutive."""
+    if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
-    if topic.partitions != UNSAID:
+    if topic.partitions != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_index: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
@@ -176,7 +176,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
 
 
 def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
-    """Replicas somebody named by hand: known brokers, each once, as many as for the other partitions."""
+    """Reject manually assigned replicas unless they are known brokers, each once, as many as for other partitions."""
     if not brokers:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     before: int | None = None
@@ -198,7 +198,7 @@ def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | N
 
 
 def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) -> PartitionState:
-    """A partition whose live replicas are all in sync, since there is nothing yet to be behind of."""
+    """A new partition: it is empty, so all live replicas are in sync."""
     brokers = brokers_shared(brokers)
     isr = tuple(broker for broker in brokers if broker in image.brokers)
     assert isr, f"no live broker among {brokers}"
@@ -208,7 +208,7 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Remove topics by name or by id, and record that their logs are to go wherever they are."""
+    """Plan the deletion of topics by name or by id, with a record for the brokers that have to remove their logs."""
     operations: list[Operation] = []
     outcomes: list[TopicState | BrokerError] = []
     for wanted in topics:
@@ -227,7 +227,7 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
 
 
 def forgotten_deletions(image: MetadataImage) -> list[Operation]:
-    """Deletions that brokers which never return left open, above a bound: their logs would be set aside instead."""
+    """Forget the oldest deletions above `DELETIONS_MAX`: a broker that returns sets their logs aside instead."""
     surplus = len(image.deletions) - DELETIONS_MAX
     if surplus <= 0:
         return []
@@ -236,7 +236,7 @@ def forgotten_deletions(image: MetadataImage) -> list[Operation]:
 
 
 def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:
-    """Add partitions to topics; the ones that are there keep their state."""
+    """Plan more partitions for topics; the existing ones keep their state."""
     operations: list[Operation] = []
     outcomes: list[TopicState | BrokerError] = []
     for growth in growths:
@@ -281,9 +281,9 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
 
 
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
-    """A new leader epoch for every partition a broker leads.
+    """Plan a new leader epoch for every partition that a broker leads.
 
-    After an unclean stop the end of a log may be gone and written anew; the epoch lets readers tell old from new.
+    After an unclean stop the end of a log may be lost and its offsets reused; the epoch distinguishes the records.
     """
     operations: list[Operation] = []
     outcomes: list[TopicState | BrokerError] = []
