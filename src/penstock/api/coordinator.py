@@ -116,7 +116,7 @@ class Coordinators:
             raise CoordinatorNotAvailable()
         partition = coordinators.partition_of(key)
         leader = topic.partitions[partition].leader
-        if leader == self._config.current.broker_id and not coordinators.can_keep(partition):
+        if leader == self._config.current.broker_id and not coordinators.is_online(partition):
             raise CoordinatorNotAvailable()
         return leader
 
