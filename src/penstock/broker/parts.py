@@ -33,7 +33,7 @@ from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import MarkerLog, RoutedMarkers
 from penstock.transactions.service import TxnCoordinatorService
 
 
@@ -127,6 +127,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     groups = make_groups(ground, replicas, timers)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock)
     producer_ids = ProducerIds(controller)
+    transactions = make_transactions(ground, replicas, timers, markers, producer_ids)
     return Parts(
         ground=ground,
         controller=controller,
@@ -138,7 +139,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         moving=make_moving(ground, replicas),
         fetches=make_fetches(ground, replicas, timers),
         groups=groups,
-        transactions=make_transactions(ground, replicas, timers, markers, producer_ids),
+        transactions=transactions,
         markers=markers,
         producer_ids=producer_ids,
         internal_topics=InternalTopics(controller=controller, config=ground.settings),
@@ -237,6 +238,8 @@ def make_transactions(
         threads=ground.threads.executor,
         log=ground.log.bind(part="transactions"),
         counters=ground.storage_counters,
-        markers=markers,
+        markers=RoutedMarkers(
+            broker_id=ground.settings().broker_id, image=ground.catalog.image, local=markers, remote=None
+        ),
         take_producer_id=producer_ids.next_at_hand,
     )

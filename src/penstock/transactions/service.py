@@ -20,7 +20,7 @@ from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 from penstock.transactions.commands import VerifyPartitions
 from penstock.transactions.context import TxnCoordinatorContext
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import Markers
 from penstock.transactions.record_formats import TxnReader
 from penstock.transactions.shard import TxnShard
 
@@ -39,7 +39,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         timers: Timers,
         threads: Executor,
         log: Logger,
-        markers: MarkerLog,
+        markers: Markers,
         take_producer_id: Callable[[], int | None],
         counters: StorageCounters | None = None,
     ) -> None:

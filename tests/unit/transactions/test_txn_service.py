@@ -29,7 +29,7 @@ from penstock.model.turns import Turns
 from penstock.testing.mem_disk import MemDisk
 from penstock.transactions.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
 from penstock.transactions.events import TransactionSaved
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import Marker, MarkerLog
 from penstock.transactions.record_formats import encode_event
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION, TxnState
@@ -406,14 +406,7 @@ def test_a_marker_for_a_negative_partition_is_rejected(topic_name: str) -> None:
         world = Transactions()
 
         with pytest.raises((NotCoordinator, UnknownTopicOrPartition)):
-            world.markers.write(
-                TopicPartition(topic_name, -1),
-                producer_id=PRODUCER_ID,
-                epoch=0,
-                commit=True,
-                coordinator_epoch=0,
-                transaction_version=0,
-            )
+            world.markers.write(TopicPartition(topic_name, -1), Marker(PRODUCER_ID, 0, True, 0, 0))
 
         assert world.outcomes(OFFSETS) == []
         with pytest.raises(NotCoordinator):
