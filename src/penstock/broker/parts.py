@@ -35,6 +35,7 @@ from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
 from penstock.transactions.markers import MarkerLog, RoutedMarkers
 from penstock.transactions.service import TxnCoordinatorService
+from penstock.transactions.verifier import RoutedVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Parts:
     groups: GroupCoordinatorService
     transactions: TxnCoordinatorService
     markers: MarkerLog
+    verifier: RoutedVerifier
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     deletions: Deletions
@@ -141,6 +143,12 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         groups=groups,
         transactions=transactions,
         markers=markers,
+        verifier=RoutedVerifier(
+            broker_id=ground.settings().broker_id,
+            image=ground.catalog.image,
+            coordinators=transactions,
+            remote=None,
+        ),
         producer_ids=producer_ids,
         internal_topics=InternalTopics(controller=controller, config=ground.settings),
         deletions=make_deletions(ground, loop, metadata),
