@@ -11,7 +11,6 @@ Every byte of records counts toward the client's quota, stored or refused, befor
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import partial
 
 from penstock.api.in_turns import in_turns
@@ -24,7 +23,7 @@ from penstock.api.txn_verification import (
     TxnProofs,
     TxnVerification,
 )
-from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
+from penstock.model.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, TRANSACTIONAL_FLAG
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
@@ -51,7 +50,6 @@ from penstock.wire.produce import (
     decode_produce,
     encode_produce_response,
 )
-from penstock.wire.records import parse_batch_header
 
 Wait = tuple[ProducedPartition, Deferred[None]]
 """The result of a written batch, and the waiter for its acknowledgement."""
@@ -225,15 +223,18 @@ class Produce:
             for index, records in partitions:
                 if records is None or len(records) < HEADER_BYTES:
                     continue
-                header = parse_batch_header(records)
-                if not header.attributes & TRANSACTIONAL_FLAG:
+                attributes, producer_id, epoch, sequence = PRODUCER.unpack_from(records, ATTRIBUTES_AT)
+                if not attributes & TRANSACTIONAL_FLAG:
                     continue
-                with suppress(BrokerError):
+                try:
                     replica = self._replica(context, name, topic_id, index)
-                    producers, id_, epoch = replica.producers, header.producer_id, header.producer_epoch
-                    if not producers.is_open(id_, epoch):
-                        guard = producers.guards.begin(id_, epoch, header.base_sequence, context.now_ms)
-                        found.append((replica, guard))
+                except BrokerError:
+                    # The append fails in the same way.
+                    continue
+                producers = replica.producers
+                if not producers.is_open(producer_id, epoch):
+                    guard = producers.guards.begin(producer_id, epoch, sequence, context.now_ms)
+                    found.append((replica, guard))
         return found
 
     def _replica(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> Replica:
