@@ -234,7 +234,7 @@ class Produce:
                 producers = replica.producers
                 if not producers.is_open(producer_id, epoch):
                     guard = producers.guards.begin(producer_id, epoch, sequence, context.now_ms)
-                    found.append((replica, guard))
+                    found.append((replica, guard, epoch))
         return found
 
     def _replica(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> Replica:

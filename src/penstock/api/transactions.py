@@ -347,7 +347,7 @@ class Transactions:
         if not self._verification.required(adds=version >= OFFSETS_ADD_FROM):
             return commit(NOT_REQUIRED)
         guard = group.replica.producers.guards.begin(producer_id, epoch, NO_SEQUENCE, context.now_ms)
-        proof = self._verification.of_offsets(request.transactional_id, version, group.replica, guard)
+        proof = self._verification.of_offsets(request.transactional_id, version, group.replica, guard, epoch)
         if isinstance(proof, Deferred):
             return context.connection.hold(proof).then(commit, shielded=context.connection.report)
         return commit(proof)

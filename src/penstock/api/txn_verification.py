@@ -36,8 +36,8 @@ OFFSETS_ADD_FROM = 5
 
 COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
-FirstBatch = tuple[Replica, VerificationGuard]
-"""A batch that may be the first of its transaction in a partition, and the guard it was given."""
+FirstBatch = tuple[Replica, VerificationGuard, int]
+"""A batch that may be the first of its transaction in a partition: the guard it was given, and its producer epoch."""
 
 
 class TxnProofs:
@@ -79,27 +79,27 @@ class TxnVerification:
         abortable = version >= PRODUCE_ABORTABLE_FROM
         by_producer: dict[tuple[int, int], list[FirstBatch]] = {}
         for first in first_batches:
-            guard = first[1]
-            by_producer.setdefault((guard.producer_id, guard.epoch), []).append(first)
+            _, guard, epoch = first
+            by_producer.setdefault((guard.producer_id, epoch), []).append(first)
 
         def proofs(responses: list[Verified]) -> TxnProofs:
             asked: dict[TopicPartition, TxnProof] = {}
             for verified, batches in zip(responses, by_producer.values(), strict=True):
-                for replica, guard in batches:
+                for replica, guard, epoch in batches:
                     error = refusal(verified, replica, guard)
                     if error is not None:
                         error = error_for_producer(error, abortable=abortable, adds=adds)
-                    asked[replica.tp] = TxnProof(guard, adds=adds, error=error)
+                    asked[replica.tp] = TxnProof(guard, epoch, adds=adds, error=error)
             return TxnProofs(asked)
 
         responses: list[Eventual[Verified]] = []
         for producer, batches in by_producer.items():
-            partitions = tuple(dict.fromkeys(replica.tp for replica, _ in batches))
+            partitions = tuple(dict.fromkeys(replica.tp for replica, _, _ in batches))
             responses.append(self._verifier.ask(question(transactional_id, *producer, partitions, adds=adds)))
         return after(Deferred.all(responses), proofs)
 
     def of_offsets(
-        self, transactional_id: str, version: int, replica: Replica, guard: VerificationGuard
+        self, transactional_id: str, version: int, replica: Replica, guard: VerificationGuard, epoch: int
     ) -> Eventual[TxnProof]:
         """The proof of an offset commit to a partition of `__consumer_offsets`."""
         adds = version >= OFFSETS_ADD_FROM
@@ -111,9 +111,9 @@ class TxnVerification:
                 if isinstance(error, NotEnoughReplicas):
                     # The group coordinator reports its own availability, not that of its log.
                     error = CoordinatorNotAvailable()
-            return TxnProof(guard, adds=adds, error=error)
+            return TxnProof(guard, epoch, adds=adds, error=error)
 
-        asked = question(transactional_id, guard.producer_id, guard.epoch, (replica.tp,), adds=adds)
+        asked = question(transactional_id, guard.producer_id, epoch, (replica.tp,), adds=adds)
         return after(self._verifier.ask(asked), proof)
 
 

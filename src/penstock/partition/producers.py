@@ -232,7 +232,7 @@ class ProducerTable:
         if proof.adds and base_sequence != 0:
             raise OutOfOrderSequenceNumber(f"Invalid sequence number for new producer {producer_id}: {base_sequence}")
         guard = proof.guard
-        if guard is not None and guard.lowest_sequence != base_sequence:
+        if guard is not None and guard.epoch == epoch and guard.lowest_sequence != base_sequence:
             raise OutOfOrderSequenceNumber(
                 f"Out of order sequence number for producer {producer_id}: {base_sequence} "
                 f"(incoming seq. number), {guard.lowest_sequence} (earliest seen sequence)"

@@ -15,6 +15,8 @@ GUARDS_MAX = 10_000
 SEQUENCES = 2**31
 """Sequences wrap around: the one after the greatest is 0."""
 
+NO_EPOCH = -1
+
 
 class VerificationGuard:
     """Holds from the question to the append, unless a marker comes between. Compared by identity only."""
@@ -24,8 +26,9 @@ class VerificationGuard:
     def __init__(self, producer_id: int, epoch: int, sequence: int, begun_ms: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
+        """The newest producer epoch that asked with it, right or wrong."""
         self.lowest_sequence = sequence
-        """Of the batches that were verified with it: the transaction here begins with this one.
+        """Of the batches of that epoch: the transaction here begins with this one.
 
         It may have failed and be on its way again. If a later batch were appended before it, its retry would be out of
         sequence for ever."""
@@ -46,21 +49,18 @@ class VerificationGuards:
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> VerificationGuard:
         """A guard for a question that is about to be sent, for a batch that begins with `sequence`.
 
-        Requests of one producer epoch that are in flight together share it. A newer epoch replaces it; an older one is
-        that of a zombie, whose guard never holds.
+        All requests of a producer that are in flight share it, whatever their epochs: which of them is right is for the
+        coordinator to say, and a marker voids them all.
         """
-        found = self._guards.get(producer_id)
-        if found is not None and found.epoch == epoch:
-            if precedes(sequence, found.lowest_sequence):
-                found.lowest_sequence = sequence
-            return found
-        guard = VerificationGuard(producer_id, epoch, sequence, now_ms)
-        if found is None or found.epoch < epoch:
-            # Popped first, so that the order of the table is that of the questions.
-            self._guards.pop(producer_id, None)
+        guard = self._guards.get(producer_id)
+        if guard is None:
             if len(self._guards) >= GUARDS_MAX:
                 del self._guards[next(iter(self._guards))]
-            self._guards[producer_id] = guard
+            guard = self._guards[producer_id] = VerificationGuard(producer_id, epoch, sequence, now_ms)
+        elif epoch > guard.epoch:
+            guard.epoch, guard.lowest_sequence = epoch, sequence
+        elif epoch == guard.epoch and precedes(sequence, guard.lowest_sequence):
+            guard.lowest_sequence = sequence
         return guard
 
     def holds(self, guard: VerificationGuard) -> bool:
@@ -89,11 +89,12 @@ def precedes(sequence: int, other: int) -> bool:
 class TxnProof:
     """Why a transactional batch may be, or must not be, the first of its transaction in a partition."""
 
-    __slots__ = ("adds", "error", "guard", "required")
+    __slots__ = ("adds", "epoch", "error", "guard", "required")
 
     def __init__(
         self,
         guard: VerificationGuard | None = None,
+        epoch: int = NO_EPOCH,
         *,
         adds: bool = False,
         error: BrokerError | None = None,
@@ -101,6 +102,8 @@ class TxnProof:
     ) -> None:
         self.guard = guard
         """None where the coordinator was not asked, because the transaction was open."""
+        self.epoch = epoch
+        """The producer epoch that the coordinator was asked about."""
         self.adds = adds
         """Whether the client leaves it to the broker to add partitions (transaction version 2).
 
@@ -117,7 +120,7 @@ class TxnProof:
         if not self.required:
             return True
         guard = self.guard
-        return guard is not None and (guard.producer_id, guard.epoch) == (producer_id, epoch) and guards.holds(guard)
+        return guard is not None and (guard.producer_id, self.epoch) == (producer_id, epoch) and guards.holds(guard)
 
 
 WAS_OPEN = TxnProof()

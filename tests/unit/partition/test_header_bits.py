@@ -113,7 +113,7 @@ def proof_of(replica: Replica, data: bytearray) -> TxnProof:
     header = parse_batch_header(data)
     producer = (header.producer_id, header.producer_epoch)
     guard = replica.producers.guards.begin(*producer, header.base_sequence, 0)
-    return TxnProof(guard, error=None if producer == (PRODUCER, 0) else InvalidProducerEpoch())
+    return TxnProof(guard, header.producer_epoch, error=None if producer == (PRODUCER, 0) else InvalidProducerEpoch())
 
 
 class Attempts:

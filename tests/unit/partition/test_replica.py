@@ -233,7 +233,7 @@ def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> No
     replica = rig.replica()
     guard = replica.producers.guards.begin(5, 0, 0, rig.clock.ms)
 
-    rig.append(replica, transactional(b"a"), proof=TxnProof(guard))
+    rig.append(replica, transactional(b"a"), proof=TxnProof(guard, 0))
     rig.append(replica, transactional(b"b", sequence=1), proof=WAS_OPEN)
     with pytest.raises(InvalidTxnState):
         rig.append(replica, transactional(b"c", epoch=1), proof=WAS_OPEN)

@@ -55,19 +55,20 @@ def begin(replica: Replica, sequence: int = 0, epoch: int = 0) -> VerificationGu
 # The guards of a partition
 
 
-def test_requests_in_flight_of_one_epoch_share_a_guard() -> None:
+def test_requests_of_one_producer_share_a_guard() -> None:
     guards = VerificationGuards()
     assert guards.begin(PRODUCER, 0, 0, 0) is guards.begin(PRODUCER, 0, 1, 0)
     assert guards.begin(PRODUCER + 1, 0, 0, 0) is not guards.begin(PRODUCER, 0, 1, 0)
 
 
-def test_a_newer_epoch_replaces_the_guard_and_an_older_one_gets_none_that_holds() -> None:
-    guards = VerificationGuards()
-    old = guards.begin(PRODUCER, 0, 0, 0)
-    new = guards.begin(PRODUCER, 1, 0, 0)
-    zombie = guards.begin(PRODUCER, 0, 0, 0)
+def test_an_epoch_that_no_coordinator_gave_does_not_lock_out_the_producer() -> None:
+    rig = Rig(topic())
+    replica = rig.replica()
+    ahead = TxnProof(begin(replica, 0, epoch=7), 7, error=InvalidProducerEpoch())
+    with pytest.raises(InvalidProducerEpoch):
+        rig.append(replica, transactional(0, epoch=7), proof=ahead)
 
-    assert [guards.holds(guard) for guard in (old, new, zombie)] == [False, True, False]
+    rig.append(replica, transactional(3), proof=TxnProof(begin(replica, 3), 0))
 
 
 def test_a_guard_after_a_dropped_one_is_another() -> None:
@@ -122,11 +123,11 @@ def test_an_append_needs_the_guard_that_holds() -> None:
     with pytest.raises(InvalidTxnState):
         rig.append(replica, transactional(), proof=WAS_OPEN)
     with pytest.raises(InvalidTxnState):
-        rig.append(replica, transactional(), proof=TxnProof(VerificationGuard(PRODUCER, 0, 0, NOW_MS)))
+        rig.append(replica, transactional(), proof=TxnProof(VerificationGuard(PRODUCER, 0, 0, NOW_MS), 0))
     with pytest.raises(InvalidTxnState):
-        rig.append(replica, transactional(epoch=1), proof=TxnProof(guard))
+        rig.append(replica, transactional(epoch=1), proof=TxnProof(guard, 0))
 
-    rig.append(replica, transactional(), proof=TxnProof(guard))
+    rig.append(replica, transactional(), proof=TxnProof(guard, 0))
     assert replica.producers.is_open(PRODUCER, 0)
     assert len(replica.producers.guards) == 0
 
@@ -134,7 +135,7 @@ def test_an_append_needs_the_guard_that_holds() -> None:
 def test_a_second_request_is_accepted_by_the_transaction_that_the_first_began() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    proof = TxnProof(begin(replica, 0))
+    proof = TxnProof(begin(replica, 0), 0)
     begin(replica, 1)
     rig.append(replica, transactional(0), proof=proof)
     rig.append(replica, transactional(1), proof=proof)
@@ -145,15 +146,15 @@ def test_a_second_request_is_accepted_by_the_transaction_that_the_first_began() 
 def test_a_marker_before_the_append_refuses_it_although_the_coordinator_confirmed() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    rig.append(replica, transactional(0), proof=TxnProof(begin(replica)))
+    rig.append(replica, transactional(0), proof=TxnProof(begin(replica), 0))
     rig.append(replica, marker(), internal=True)
-    proof = TxnProof(begin(replica, 1))
+    proof = TxnProof(begin(replica, 1), 0)
     rig.append(replica, marker(), internal=True)
 
     with pytest.raises(InvalidTxnState):
         rig.append(replica, transactional(1), proof=proof)
     # Verified again, it may begin the next transaction; the guard of before still may not.
-    again = TxnProof(begin(replica, 1))
+    again = TxnProof(begin(replica, 1), 0)
     with pytest.raises(InvalidTxnState):
         rig.append(replica, transactional(1), proof=proof)
     rig.append(replica, transactional(1), proof=again)
@@ -162,7 +163,7 @@ def test_a_marker_before_the_append_refuses_it_although_the_coordinator_confirme
 def test_a_batch_that_was_not_verified_because_its_transaction_was_open_comes_too_late_after_the_marker() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    rig.append(replica, transactional(0), proof=TxnProof(begin(replica)))
+    rig.append(replica, transactional(0), proof=TxnProof(begin(replica), 0))
     rig.append(replica, transactional(1), proof=WAS_OPEN)
     rig.append(replica, marker(), internal=True)
 
@@ -176,7 +177,7 @@ def test_a_batch_that_was_not_verified_because_its_transaction_was_open_comes_to
 def test_a_retry_of_a_written_batch_is_a_duplicate_also_after_the_marker() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    first = rig.append(replica, transactional(0), proof=TxnProof(begin(replica)))
+    first = rig.append(replica, transactional(0), proof=TxnProof(begin(replica), 0))
     rig.append(replica, marker(), internal=True)
 
     assert rig.append(replica, transactional(0), proof=WAS_OPEN).base_offset == first.base_offset
@@ -187,22 +188,22 @@ def test_a_later_batch_waits_for_the_first_one_that_has_to_be_retried() -> None:
     replica = rig.replica()
     lower, upper = begin(replica, 0), begin(replica, 1)
     with pytest.raises(NotEnoughReplicas):
-        rig.append(replica, transactional(0), proof=TxnProof(lower, error=NotEnoughReplicas()))
+        rig.append(replica, transactional(0), proof=TxnProof(lower, 0, error=NotEnoughReplicas()))
     with pytest.raises(OutOfOrderSequenceNumber):
-        rig.append(replica, transactional(1), proof=TxnProof(upper))
+        rig.append(replica, transactional(1), proof=TxnProof(upper, 0))
 
-    rig.append(replica, transactional(0), proof=TxnProof(begin(replica, 0)))
-    rig.append(replica, transactional(1), proof=TxnProof(upper))
+    rig.append(replica, transactional(0), proof=TxnProof(begin(replica, 0), 0))
+    rig.append(replica, transactional(1), proof=TxnProof(upper, 0))
 
 
 def test_a_producer_whose_epoch_is_its_transactions_begins_at_sequence_0() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     with pytest.raises(OutOfOrderSequenceNumber):
-        rig.append(replica, transactional(3), proof=TxnProof(begin(replica, 3), adds=True))
+        rig.append(replica, transactional(3), proof=TxnProof(begin(replica, 3), 0, adds=True))
     replica.producers.guards.drop(PRODUCER)
 
-    rig.append(replica, transactional(3), proof=TxnProof(begin(replica, 3)))
+    rig.append(replica, transactional(3), proof=TxnProof(begin(replica, 3), 0))
 
 
 def test_leaving_leadership_drops_the_guards() -> None:
@@ -231,18 +232,18 @@ def test_a_coordinator_older_than_the_last_marker_is_not_believed() -> None:
 def test_an_offset_commit_needs_an_open_transaction_or_the_guard_that_holds() -> None:
     producers = ProducerTable()
     guard = producers.guards.begin(PRODUCER, 0, -1, NOW_MS)
-    producers.check_unsequenced(PRODUCER, 0, TxnProof(guard))
+    producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, 0))
     producers.check_unsequenced(PRODUCER, 0, NOT_REQUIRED)
     with pytest.raises(NotEnoughReplicas):
-        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, error=NotEnoughReplicas()))
+        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, 0, error=NotEnoughReplicas()))
     producers.record(PRODUCER, 0, -1, 0, True, 0, NOW_MS, NOW_MS)
-    producers.check_unsequenced(PRODUCER, 0, TxnProof(guard))
+    producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, 0))
     producers.record_marker(PRODUCER, 0, 0, 1, False, NOW_MS, NOW_MS)
     with pytest.raises(InvalidTxnState):
-        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard))
+        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, 0))
     producers.record_marker(PRODUCER, 1, 0, 2, False, NOW_MS, NOW_MS)
     with pytest.raises(InvalidProducerEpoch):
-        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard))
+        producers.check_unsequenced(PRODUCER, 0, TxnProof(guard, 0))
 
 
 # Every order of events
@@ -304,7 +305,7 @@ class Model:
 
     def ask(self) -> None:
         is_open = self.table.is_open(PRODUCER, 0)
-        self.asked.append(Request(self.txn, WAS_OPEN if is_open else TxnProof(self.guard())))
+        self.asked.append(Request(self.txn, WAS_OPEN if is_open else TxnProof(self.guard(), 0)))
 
     def guard(self) -> VerificationGuard:
         return self.table.guards.begin(PRODUCER, 0, 0, NOW_MS)
@@ -345,7 +346,7 @@ class GuardedTooLate(Model):
     def append(self) -> None:
         request = self.verified[0]
         if request.proof.guard is not None:
-            request.proof = TxnProof(self.guard())
+            request.proof = TxnProof(self.guard(), 0)
         super().append()
 
 

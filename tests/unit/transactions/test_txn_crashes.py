@@ -263,7 +263,8 @@ class Client:
         first: list[FirstBatch] = []
         if not replica.producers.is_open(producer_id, epoch):
             sequence = self._sequences[partition]
-            first.append((replica, replica.producers.guards.begin(producer_id, epoch, sequence, rig.clock.ms)))
+            guard = replica.producers.guards.begin(producer_id, epoch, sequence, rig.clock.ms)
+            first.append((replica, guard, epoch))
         # The partitions have been added by now, also to a transaction of version 2.
         proofs = self._broker.verification.of_produce(self.name, VERIFYING_VERSION, first)
         assert not isinstance(proofs, Deferred), "a coordinator on this broker verifies at once"
