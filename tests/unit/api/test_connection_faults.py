@@ -1,7 +1,8 @@
 """A failure at any line of a connection's code closes that connection, is reported once, and affects no other.
 
 One client exercises everything a connection does (responses at once, later, by a coroutine, from a file, throttled,
-none at all). A tracer raises at one line of it. Then another client of the same listener must be served.
+none at all, and a request that holds those behind it). A tracer raises at one line of it. Then another client of the
+same listener must be served.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Handlers:
                 return context.connection.run(self._slowly(response))
             case "coroutine and pending":
                 return context.connection.run(self._slowly(self._pending(response)))
+            case "held":
+                return context.connection.hold(self._pending(response))
             case "fails later":
                 return context.connection.run(self._fail_slowly())
             case "throttled":
@@ -156,6 +159,8 @@ LIFE = b"".join(
         request("behind a pending one"),
         request("coroutine"),
         request("coroutine and pending"),
+        request("held"),
+        request("behind a held one"),
         request("file", FETCH),
         request("large frame", FETCH, bytes(200_000)),
         request("no response"),
@@ -164,7 +169,7 @@ LIFE = b"".join(
         request("last"),
     ]
 )
-RESPONSES = 10
+RESPONSES = 12
 
 
 class World:
@@ -366,6 +371,7 @@ def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() ->
     functions = {name for _, name, _ in failed}
     assert {"_on_readable", "_on_writable", "_finish", "_fill", "_deliver", "_unmute", "overdue", "_frame"} <= functions
     assert {"_admit", "take_turn", "_room_for_large", "_keep_memory"} <= functions
+    assert {"hold", "go_on_later", "go_on", "_release"} <= functions
 
 
 def test_a_bug_after_a_wait_is_reported_under_the_name_of_its_api() -> None:
