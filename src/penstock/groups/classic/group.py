@@ -132,8 +132,9 @@ class ClassicGroup:
         if replaced is not None:
             replace_static(table, command, replaced, member_id, ticket, draft)
         elif command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
-            table.pending[member_id] = draft.now_ms + command.session_timeout_ms
-            draft.set_timer(SessionEnd(self.name, member_id), table.pending[member_id])
+            until_ms = draft.now_ms + command.session_timeout_ms
+            table.reserve(member_id, until_ms)
+            draft.set_timer(SessionEnd(self.name, member_id), until_ms)
             draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
         else:
             add(table, command, member_id, ticket, draft)
