@@ -76,7 +76,7 @@ class DyingLink(BrokerLink):
 @pytest.fixture(autouse=True)
 def _no_abort(monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed process does not abort its transaction."""
-    monkeypatch.setattr("pyspark_penstock.sink._abort_on_the_way_out", lambda options, producer: None)
+    monkeypatch.setattr("pyspark_penstock.sink._abort_after_failure", lambda options, producer: None)
 
 
 @dataclass

@@ -18,7 +18,8 @@ from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
+from penstock.controller.controller import Controller
+from penstock.controller.membership import Membership, bootstrap_cluster, reached
 from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import ImageDelta
@@ -27,6 +28,7 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
+from penstock.model.generated_errors import NotController, RequestTimedOut
 from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -50,7 +52,7 @@ FOREVER_S = 1e9
 
 
 class Broker:
-    """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean.
+    """All parts of one broker. `serve` creates them, runs until it is stopped, and closes the logs cleanly.
 
     What it asks of a machine (files, threads, connections, time, randomness) and the metadata store are given to it; it
     runs on the event loop that runs `serve`.
@@ -125,6 +127,8 @@ class Broker:
                 await self._join(metadata, listeners)
                 await self._run(metadata, listeners, stop)
             finally:
+                # Nothing is left of it after a stop; a start that failed has files open and directories locked.
+                self._ground.logs.close(clean=False)
                 self._ground.catalog.close()
                 await metadata.close()
         finally:
@@ -191,8 +195,8 @@ class Broker:
     async def _join(self, metadata: MetadataStore, listeners: list[Listener]) -> None:
         """Bootstrap or find the cluster, load its metadata, open the logs and register."""
         config = self._config
-        await bootstrap_cluster(metadata, self._new_cluster_id)
-        await self._ground.catalog.open(metadata)
+        await reached(lambda: bootstrap_cluster(metadata, self._new_cluster_id))
+        await reached(lambda: self._ground.catalog.open(metadata))
         self._ground.live.follow(self._ground.catalog)
         cluster_id = self._ground.catalog.image.cluster_id
         self._ground.logs.load(
@@ -201,18 +205,34 @@ class Broker:
             cluster_id=cluster_id,
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
-        await register(metadata, self._described(listeners))
-        epoch_version = await elect_controller(metadata, config.broker_id)
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
             randomness=self._ground.randomness,
             config=self._ground.settings,
-            epoch_version=epoch_version,
             id_floor=ProducerIdFloor(self._disk, config.data_directories[0], self._threads.executor),
         )
+        self._membership = Membership(
+            store=metadata,
+            catalog=self._ground.catalog,
+            controller=self._controller,
+            broker=self._described(listeners),
+            log=self._ground.log.bind(part="membership"),
+        )
+        await reached(self._membership.join)
         if not self._ground.logs.stopped_clean:
-            await self._controller.begin_epochs(config.broker_id)
+            await reached(self._begin_epochs)
+
+    async def _begin_epochs(self) -> None:
+        """Give what this broker leads new leader epochs, which the controller of the cluster does."""
+        while await self._membership.join():
+            try:
+                await self._controller.begin_epochs(self._config.broker_id)
+            except (NotController, RequestTimedOut):
+                # Its session was lost, or the outcome is not known: a further epoch does no harm.
+                continue
+            return
+        self._ground.log.warning("leader_epochs_kept", reason="another broker is the controller")
 
     def _new_cluster_id(self) -> str:
         """The id of a new cluster; `StartRefused` where there are logs of a cluster whose metadata is missing."""
@@ -250,7 +270,7 @@ class Broker:
         observed = self._make_observer(parts, listeners)
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run()))
+            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run(), self._membership.run()))
         finally:
             await observed.stop()
             parts.close()

@@ -65,6 +65,7 @@ async def _run(
     output: OutputFormat,
 ) -> None:
     from penstock.controller.adoption import Adoption, AdoptionRefused, DataDirectories, read_image
+    from penstock.controller.migration import migrate_topics
     from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
     from penstock.metadata.image import MetadataImage
     from penstock.metadata.store import StoreUnavailable
@@ -79,6 +80,7 @@ async def _run(
                 return
             store = await EmbeddedStore.open(paths[0])
             try:
+                await migrate_topics(store)
                 orphans = directories.orphans(await read_image(store))
                 if topic is None:
                     show_orphans(orphans, output)
@@ -101,7 +103,7 @@ async def _run(
 
 async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState:
     from penstock.controller.adoption import AdoptionRefused, adopt
-    from penstock.controller.controller import bootstrap_cluster
+    from penstock.controller.membership import bootstrap_cluster
     from penstock.model.clock import SystemRandomness
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()

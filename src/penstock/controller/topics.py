@@ -1,19 +1,24 @@
 """Plans changes of topics: creation, deletion and more partitions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
 from penstock.controller.placement import place
-from penstock.controller.plan import Plan
+from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
+    PARTITIONS_PER_CHUNK,
     Deletion,
     brokers_shared,
+    chunk_path,
+    chunk_slice,
+    chunks_needed,
     deletion_path,
     pack_deletion,
+    pack_partitions,
     pack_topic,
     topic_path,
 )
@@ -75,20 +80,42 @@ def plan_creations(
     make_id: Callable[[], bytes],
     first: int,
 ) -> Plan[TopicState]:
-    """Plan the creation of every valid topic, in one transaction."""
+    """Plan the creation of every valid topic."""
     check_total(partitions_asked(topic, config) for topic in topics)
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
+    created = 0
     for topic in topics:
         try:
             check_new_name(image, topic.name)
-            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + len(operations))
+            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + created)
+            steps += creation_steps(made)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        operations.append(Create(topic_path(made.name), pack_topic(made)))
+        created += 1
         outcomes.append(made)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
+
+
+def creation_steps(topic: TopicState) -> list[PlanStep]:
+    """Write a topic's partitions first and the topic last: until then there is no topic."""
+    own = Create(topic_path(topic.name), storable(pack_topic(topic)))
+    chunks = [
+        Create(chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)]))
+        for number in range(chunks_needed(len(topic.partitions)))
+    ]
+    return [*((chunk,) for chunk in chunks), (own,)]
+
+
+def removal_steps(image: MetadataImage, topic_id: TopicId) -> list[PlanStep]:
+    """Remove a topic's nodes of partitions."""
+    return [(Delete(chunk_path(topic_id, number)),) for number in image.chunks_of(topic_id)]
+
+
+def orphan_steps(image: MetadataImage) -> tuple[PlanStep, ...]:
+    """Remove partitions without a topic, which a controller left that stopped between two transactions."""
+    return tuple(step for topic_id in image.orphans() for step in removal_steps(image, topic_id))
 
 
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
@@ -127,6 +154,7 @@ def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic
         topic_id=topic_id,
         configs=configs,
         partitions=tuple(new_partition(image, index, brokers) for index, brokers in enumerate(replicas)),
+        chunk_versions=(0,) * chunks_needed(len(replicas)),
     )
 
 
@@ -208,8 +236,11 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Plan the deletion of topics by name or by id, with a record for the brokers that have to remove their logs."""
-    operations: list[Operation] = []
+    """Plan the deletion of topics by name or by id, with a record for the brokers that have to remove their logs.
+
+    The topic's own node goes first: from then on it does not exist.
+    """
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for wanted in topics:
         topic = image.topics_by_id.get(wanted) if isinstance(wanted, bytes) else image.topics.get(wanted)
@@ -220,10 +251,15 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
         else:
             brokers = {broker for partition in topic.partitions for broker in partition.replicas}
             deletion = Deletion(topic_id=topic.topic_id, name=topic.name, brokers=tuple(sorted(brokers)))
-            operations.append(Delete(topic_path(topic.name), topic.version))
-            operations.append(Create(deletion_path(topic.topic_id), pack_deletion(deletion)))
+            steps.append(
+                (
+                    Delete(topic_path(topic.name), topic.version),
+                    Create(deletion_path(topic.topic_id), pack_deletion(deletion)),
+                )
+            )
+            steps += removal_steps(image, topic.topic_id)
             outcomes.append(topic)
-    return Plan(operations=(*operations, *forgotten_deletions(image)), outcomes=tuple(outcomes))
+    return Plan(steps=(*steps, *((each,) for each in forgotten_deletions(image))), outcomes=tuple(outcomes))
 
 
 def forgotten_deletions(image: MetadataImage) -> list[Operation]:
@@ -237,7 +273,7 @@ def forgotten_deletions(image: MetadataImage) -> list[Operation]:
 
 def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:
     """Plan more partitions for topics; the existing ones keep their state."""
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for growth in growths:
         topic = image.topics.get(growth.name)
@@ -248,9 +284,25 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        operations.append(Set(topic_path(topic.name), pack_topic(grown), topic.version))
-        outcomes.append(grown)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+        changed = range(len(topic.partitions) // PARTITIONS_PER_CHUNK, len(grown.chunk_versions))
+        steps += ((write_chunk(image, grown, number),) for number in changed)
+        # Last: until then the new partitions do not exist.
+        steps.append((Set(topic_path(topic.name), pack_topic(grown), topic.version),))
+        outcomes.append(replace(grown, version=topic.version + 1))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
+
+
+def write_chunk(image: MetadataImage, topic: TopicState, number: int) -> Operation:
+    """Write the states of some partitions of a topic, as they will be."""
+    path, data = chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)])
+    version = image.chunk_version(topic.topic_id, number)
+    return Create(path, data) if version is None else Set(path, data, version)
+
+
+def versions_after(image: MetadataImage, topic: TopicState, count: int, changed: Container[int]) -> tuple[int, ...]:
+    """Versions of a topic's nodes of partitions once those in `changed` are written."""
+    known = (image.chunk_version(topic.topic_id, number) for number in range(count))
+    return tuple(0 if version is None else version + (at in changed) for at, version in enumerate(known))
 
 
 def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) -> TopicState:
@@ -277,7 +329,13 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
             check_replicas(image, brokers, factor)
         replicas = list(growth.assignments)
     new = (new_partition(image, have + offset, brokers) for offset, brokers in enumerate(replicas))
-    return replace(topic, partitions=(*topic.partitions, *new), grown_from=topic.partitions_at_creation)
+    chunks = chunks_needed(want)
+    return replace(
+        topic,
+        partitions=(*topic.partitions, *new),
+        grown_from=topic.partitions_at_creation,
+        chunk_versions=versions_after(image, topic, chunks, range(have // PARTITIONS_PER_CHUNK, chunks)),
+    )
 
 
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
@@ -285,18 +343,19 @@ def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
 
     After an unclean stop the end of a log may be lost and its offsets reused; the epoch distinguishes the records.
     """
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for topic in image.topics.values():
-        if all(partition.leader != broker_id for partition in topic.partitions):
+        led = [p.leader == broker_id for p in topic.partitions]
+        chunks = [number for number in range(len(topic.chunk_versions)) if any(led[chunk_slice(number)])]
+        if not chunks:
             continue
         partitions = tuple(
-            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1)
-            if p.leader == broker_id
-            else p
-            for p in topic.partitions
+            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1) if leads else p
+            for p, leads in zip(topic.partitions, led, strict=True)
         )
-        changed = replace(topic, partitions=partitions)
-        operations.append(Set(topic_path(topic.name), pack_topic(changed), topic.version))
+        versions = versions_after(image, topic, len(topic.chunk_versions), chunks)
+        changed = replace(topic, partitions=partitions, chunk_versions=versions)
+        steps += ((write_chunk(image, changed, number),) for number in chunks)
         outcomes.append(changed)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))

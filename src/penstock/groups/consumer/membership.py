@@ -45,7 +45,7 @@ class Membership:
         self._epochs = epochs
         self._targets = targets
         self._rejoining: dict[str, None] = {}
-        """Classic members that were told to rejoin. Not persisted: after a load they are told again.
+        """Classic members that were told to rejoin. Not persisted: after a load they are told to again.
 
         Most groups have none, and an empty set takes 216 bytes, an empty dictionary 64."""
 
