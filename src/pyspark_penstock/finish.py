@@ -22,7 +22,7 @@ from penstock.model.errors import BrokerError
 from penstock.wire.api import list_groups
 from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.link import BrokerLink, LinkSettings, raise_for
-from pyspark_penstock.sink_state import Outcome, SinkNames, SinkState
+from pyspark_penstock.sink_state import Outcome, SinkNames, SinkState, forgotten, undetermined
 from pyspark_penstock.sink_store import SinkStore
 from pyspark_penstock.txn_calls import commit_all
 from pyspark_penstock.write_options import BATCH_SINK_PREFIX, LEDGER_TOPIC
@@ -133,16 +133,10 @@ def description(broken: Finished) -> str:
     forget = f"then forget the write: python -m pyspark_penstock.finish HOST:PORT --forget {broken.sink}"
     if broken.ledger_topic != LEDGER_TOPIC:
         forget += f" --ledger-topic {broken.ledger_topic}"
-    forgotten = (
-        f"the brokers have forgotten the transactions of tasks {list(broken.unknown)} of {broken.transactions}"
-        " (transactional.id.expiration.ms)"
-    )
+    unknown = forgotten(broken.unknown, broken.transactions)
     if not broken.lost:
-        return (
-            f"{what} was decided, its driver died before it had committed everything, and {forgotten}: whether their"
-            f" rows are committed is unknown. Look, write again what is missing, {forget}"
-        )
-    too = f", and {forgotten}" if broken.unknown else ""
+        return f"{undetermined(what, unknown)}. Look, write again what is missing, {forget}"
+    too = f", and {unknown}" if broken.unknown else ""
     return (
         f"{what} is partly committed: the transactions of tasks {list(broken.lost)} of {broken.transactions} were"
         f" aborted after the write was decided{too}; its driver is gone. Write those rows again, {forget}"

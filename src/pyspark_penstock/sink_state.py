@@ -253,10 +253,24 @@ def outcome_unknown(decided: Decided, tasks: Iterable[int], *, is_past: bool = F
     write = f" if they are, or to {decided.batch}:write to write the batch again"
     past = " to go on: the query is past this batch and will not write it again"
     return OutcomeUnknown(
-        f"batch {decided.batch} ({decided.described()}) was decided, its driver died before it noted that all"
-        f" transactions were committed, and the brokers have since forgotten those of tasks {sorted(tasks)}"
-        " (transactional.id.expiration.ms): whether their rows are in the topics is unknown. Look, and set the option"
+        f"{undetermined(f'batch {decided.batch} ({decided.described()})', forgotten(tasks))}. Look, and set the option"
         f" resolveBatch to {decided.batch}:skip{past if is_past else write}"
+    )
+
+
+def forgotten(tasks: Iterable[int], transactions: int | None = None) -> str:
+    """Says of which tasks the brokers no longer know the transactions; ``transactions``: how many the write has."""
+    of_all = "" if transactions is None else f" of {transactions}"
+    return (
+        f"the brokers have forgotten the transactions of tasks {sorted(tasks)}{of_all} (transactional.id.expiration.ms)"
+    )
+
+
+def undetermined(write: str, why: str) -> str:
+    """Says that a decided write may be in the topics or not."""
+    return (
+        f"{write} was decided, its driver died before it noted that all transactions were committed, and {why}:"
+        " whether their rows are committed is unknown"
     )
 
 

@@ -159,7 +159,9 @@ def test_logs_are_adopted_before_a_broker_starts_without_its_metadata(broker: Pe
     remove_metadata(broker.data)
 
     penstock("log", "adopt", "orders", "--data", str(broker.data))
-    penstock("log", "adopt", "__consumer_offsets", "--data", str(broker.data))
+    refused = penstock("log", "adopt", "__consumer_offsets", "--data", str(broker.data), status=1)
+    assert "offsets.topic.num.partitions" in refused
+    penstock("log", "adopt", "__consumer_offsets", "--partitions", "50", "--data", str(broker.data))
 
     broker.start()
     assert consumed(broker, "orders", 500) == VALUES

@@ -6,9 +6,13 @@ only name that replica.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.topics import check_replicas
+from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ElectionNotNeeded,
@@ -19,6 +23,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.topic import PartitionState
+from penstock.model.turns import Turns
 from penstock.wire.api import alter_partition_reassignments as altered
 from penstock.wire.api import elect_leaders as elected
 from penstock.wire.api import list_partition_reassignments as listed
@@ -34,8 +39,9 @@ TOPICS_AT_ONCE_MAX = 16
 class TopicsReplicas:
     """Elections and reassignments in a cluster of one broker."""
 
-    def __init__(self, *, controller: Controller) -> None:
+    def __init__(self, *, controller: Controller, turns: Turns) -> None:
         self._image = controller.image
+        self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
         return (
@@ -44,10 +50,10 @@ class TopicsReplicas:
             Api(key=46, versions=range(1), handle=self.list_partition_reassignments),
         )
 
-    def elect_leaders(self, context: RequestContext, request: elected.Request) -> elected.Response:
+    def elect_leaders(self, context: RequestContext, request: elected.Request) -> Eventual[elected.Response]:
         election = request.election_type if context.api_version >= TYPED_FROM else PREFERRED
         if request.topic_partitions is None:
-            return self._elect_all(election)
+            return self._elect_all(context, election)
         wrong: BrokerError | None = None
         if election not in (PREFERRED, UNCLEAN):
             wrong = InvalidRequest(f"Unknown election type {election}")
@@ -68,17 +74,24 @@ class TopicsReplicas:
             replica_election_results=each(request.topic_partitions, result, at_once_max=TOPICS_AT_ONCE_MAX),
         )
 
-    def _elect_all(self, election: int) -> elected.Response:
+    @in_turns
+    async def _elect_all(self, context: RequestContext, election: int) -> elected.Response:
         """Elect leaders of all partitions; the response lists only those where that fails."""
         results: list[elected.ReplicaElectionResult] = []
-        for topic in self._image.topics.values():
-            outcomes = ((p.index, self._elect(topic.name, p.index, election)) for p in topic.partitions)
-            partition_results = [
-                election_result(i, error) for i, error in outcomes if not isinstance(error, ElectionNotNeeded)
-            ]
-            if partition_results:
-                results.append(elected.ReplicaElectionResult(topic=topic.name, partition_result=partition_results))
+        await self._turns.run(self._elections(election, results))
         return elected.Response(replica_election_results=results)
+
+    def _elections(self, election: int, results: list[elected.ReplicaElectionResult]) -> Iterator[None]:
+        """Elect partition by partition, and add the failures to the results. The caller may pause between two steps."""
+        for topic in list(self._image.topics.values()):
+            failures: list[elected.PartitionResult] = []
+            for state in topic.partitions:
+                error = self._election(state, election)
+                if not isinstance(error, ElectionNotNeeded):
+                    failures.append(election_result(state.index, error))
+                yield
+            if failures:
+                results.append(elected.ReplicaElectionResult(topic=topic.name, partition_result=failures))
 
     def _elect(self, name: str, index: int, election: int) -> BrokerError:
         try:
@@ -87,6 +100,9 @@ class TopicsReplicas:
             )
         except UnknownTopicOrPartition as error:
             return error
+        return self._election(state, election)
+
+    def _election(self, state: PartitionState, election: int) -> BrokerError:
         led = state.leader in self._image.brokers
         if led and (election == UNCLEAN or state.leader == state.replicas[0]):
             return ElectionNotNeeded()

@@ -82,7 +82,7 @@ def of_the_cluster(parts: Parts, changes: AdminLog) -> tuple[Family, ...]:
         Cluster(controller=controller, config=live, changes=changes),
         Topics(controller=controller, config=live, turns=parts.turns),
         TopicsDescribe(controller=controller, config=live, turns=parts.turns),
-        TopicsReplicas(controller=controller),
+        TopicsReplicas(controller=controller, turns=parts.turns),
         Configs(controller=controller, config=live, levels=parts.ground.levels),
         ClientQuotas(controller=controller, turns=parts.turns),
         LogDirs(moving=parts.moving, store=parts.ground.logs, turns=parts.turns),

@@ -32,6 +32,12 @@ UNLIMITED_RETENTION: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
 
+INTERNAL_COUNTS: Mapping[str, str] = {
+    GROUP_OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+}
+"""The coordinators' topics, and the settings that their partition counts come from."""
+
 
 class AdoptionRefused(Exception):
     """The logs cannot be made a topic; the message says why, and `hint` what to do."""
@@ -220,16 +226,26 @@ def flat(steps: Iterable[PlanStep]) -> list[Operation]:
 
 
 def settings_of(adoption: Adoption) -> dict[str, str]:
-    usual = COMPACTED if adoption.name in internal_counts() else UNLIMITED_RETENTION
+    usual = COMPACTED if adoption.name in INTERNAL_COUNTS else UNLIMITED_RETENTION
     configs = {**usual, **(adoption.configs or {})}
     check_topic_configs(configs, BrokerConfig())
     return configs
 
 
 def count_of(adoption: Adoption) -> int:
-    """The number of partitions: enough for every log, and more if the operator or the topic's default says so."""
+    """The number of partitions: enough for every log, and more if the operator says so.
+
+    That of a coordinator's topic has to be given. Its logs do not tell how many partitions it had, and with another
+    count groups and transactional ids would be looked up in other partitions than those that have their records.
+    """
     needed = max(adoption.orphan.logs) + 1
-    count = adoption.partitions or max(needed, internal_counts().get(adoption.name, 0))
+    setting = INTERNAL_COUNTS.get(adoption.name)
+    if adoption.partitions is None and setting is not None:
+        raise AdoptionRefused(
+            f"how many partitions {adoption.name} had is not known, and every group or transactional id is found by it",
+            f"give it with --partitions: the broker's {setting} when the topic was created, 50 unless it was set",
+        )
+    count = adoption.partitions or needed
     if count < needed:
         raise AdoptionRefused(
             f"partition {needed - 1} has a log, so {count} partitions are too few", "see --partitions"
@@ -237,12 +253,3 @@ def count_of(adoption: Adoption) -> int:
     if count > PARTITIONS_PER_REQUEST_MAX:
         raise AdoptionRefused(f"{count} partitions are more than {PARTITIONS_PER_REQUEST_MAX}", "see --partitions")
     return count
-
-
-def internal_counts() -> dict[str, int]:
-    """Partitions of the coordinators' topics. They must not change: they decide which partition has a group."""
-    config = BrokerConfig()
-    return {
-        GROUP_OFFSETS_TOPIC: config.offsets_topic_num_partitions,
-        TRANSACTION_STATE_TOPIC: config.transaction_state_log_num_partitions,
-    }

@@ -14,6 +14,7 @@ from penstock.model.generated_errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     NotCoordinator,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
@@ -26,6 +27,10 @@ BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
 PRODUCERS_MAX = 100_000
 """Producers that one partition remembers; at the limit it forgets the tenth of them that is idle longest."""
+
+OPEN_TXNS_MAX = PRODUCERS_MAX // 2
+"""Open transactions of one partition, whose producers cannot be forgotten. One that would begin beyond the limit is
+refused with NOT_ENOUGH_REPLICAS, which every client retries. Kafka has no such limit, and no limit of memory either."""
 
 RELOAD_GRACE_MS = 15 * 60 * 1000
 """Least time to keep a producer that was read from the log at start, however old its timestamps: it may retry."""
@@ -141,6 +146,8 @@ class ProducerTable:
         if entry is None:
             if epoch < NO_EPOCH:
                 raise InvalidProducerEpoch(f"Epoch of producer {producer_id} is {epoch}, which no coordinator gives")
+            if transactional:
+                self._check_room()
             return None
         if epoch == entry.epoch:
             batches = entry.batches
@@ -163,9 +170,17 @@ class ProducerTable:
                 f"Invalid sequence number for new epoch of producer {producer_id}: {epoch} (request epoch), "
                 f"{base_sequence} (seq. number), {entry.epoch} (current producer epoch)"
             )
-        if entry.txn_first_offset >= 0 and not transactional:
-            raise InvalidTxnState(f"Expected transactional write from producer {producer_id}")
+        if entry.txn_first_offset >= 0:
+            if not transactional:
+                raise InvalidTxnState(f"Expected transactional write from producer {producer_id}")
+        elif transactional:
+            self._check_room()
         return None
+
+    def _check_room(self) -> None:
+        """Refuse a batch that would begin a transaction if too many are open."""
+        if len(self._open) >= OPEN_TXNS_MAX:
+            raise NotEnoughReplicas(f"{OPEN_TXNS_MAX} transactions are open in this partition, no more can begin")
 
     @staticmethod
     def _duplicate(batches: list[BatchSeen], base_sequence: int, last_offset_delta: int) -> Duplicate | None:
@@ -256,12 +271,14 @@ class ProducerTable:
             )
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Refuse a coordinator's write for a fenced producer epoch; such a write has no sequence to check."""
+        """Refuse a coordinator's write as `check` does, except that such a write has no sequence to check."""
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise InvalidProducerEpoch(
                 f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
             )
+        if entry is None or entry.txn_first_offset < 0:
+            self._check_room()
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps: bool = False) -> None:
         """Refuse a marker of a fenced coordinator epoch or producer epoch.

@@ -6,8 +6,8 @@ partitions therefore starts as fast as one with ten.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import TopicConfig
@@ -21,6 +21,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.threads import Threads
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
 from penstock.partition import role as roles
@@ -76,7 +77,7 @@ class Replicas:
         clock: Clock,
         notifier: WatcherNotifier,
         flushes: GroupCommit,
-        threads: Executor,
+        threads: Threads,
         log: Logger,
         is_deleted: Callable[[TopicId], bool] = lambda _: False,
         deleted_names: Callable[[], Collection[str]] = tuple,
@@ -202,7 +203,7 @@ class Replicas:
             rules,
             notifier=self._notifier,
             flushes=self._flushes,
-            threads=self._threads,
+            threads=self._threads.executor,
             decompression=self.decompression,
         )
         replica.snapshot_at = snapshot_at
@@ -275,6 +276,18 @@ class Replicas:
         now_ms, idle_ms_max = self._clock.now_ms(), self._config.producer_id_expiration_ms
         return replay_producers(view, high_watermark, now_ms, idle_ms_max)
 
+    def _replay_at_start(self, log: Log) -> Callable[[], Replayed | Exception]:
+        """The work of reading a log's producers, for any thread. It returns its failure: the other logs go on."""
+        view, high_watermark = log.view(), log.high_watermark
+
+        def replay() -> Replayed | Exception:
+            try:
+                return self._replay(view, high_watermark)
+            except Exception as error:
+                return error
+
+        return replay
+
     def _settle_replay(self, log: Log, replay: Callable[[], Replayed]) -> Replayed:
         """The result of a replay, retried once after a repair if the log is damaged.
 
@@ -314,7 +327,7 @@ class Replicas:
         self._replayed.pop(tp, None)
         work = log.begin_repair()
         try:
-            loaded = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            loaded = await asyncio.get_running_loop().run_in_executor(self._threads.executor, work)
         except Exception as error:
             if self._store.get(tp) is not log:
                 # Deleted meanwhile, and its files with it.
@@ -341,11 +354,14 @@ class Replicas:
         self._store.settle_restored()
         self._dismiss_unknown()
         logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
-        replays = [(log, self._threads.submit(self._replay, log.view(), log.high_watermark)) for log in logs]
-        for log, work in replays:
+        replays = [self._replay_at_start(log) for log in logs]
+        outcomes = self._threads.run_all(
+            lambda replay: replay(), replays, at_once=self._config.num_recovery_threads_per_data_dir
+        )
+        for log, outcome in zip(logs, outcomes, strict=True):
             # The fault of a log or its disk is logged, and every request for the partition fails with it.
             with suppress(KafkaStorageError):
-                self._replayed[log.tp] = self._settle_replay(log, work.result)
+                self._replayed[log.tp] = self._settle_replay(log, partial(result_of, outcome))
         self._flush_found()
 
     def _dismiss_unknown(self) -> None:
@@ -512,6 +528,12 @@ class Replicas:
             if log is not None:
                 log.producers = producers.freeze
         self._live.clear()
+
+
+def result_of(outcome: Replayed | Exception) -> Replayed:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def named(change: TopicChange) -> str:

@@ -3,7 +3,6 @@
 import base64
 import errno
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
@@ -11,7 +10,7 @@ from typing import NoReturn
 from penstock.model.clock import Randomness
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
-from penstock.storage.disk import Disk, DiskLock, replace_file
+from penstock.storage.disk import Disk, DiskLock, replace_file, sync_names_above
 from penstock.storage.files import OpenFiles
 from penstock.storage.recovery import Finding, Stop
 from penstock.storage.segment_files import unlink_if_there
@@ -138,7 +137,6 @@ class LogDirectory:
         """Lock and identify the directory. `StartRefused` if it is another broker's; `OSError` if it is unusable."""
         if not self.disk.exists(self.path):
             self.disk.make_directory(self.path, parents=True)
-            self.disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
         self._lock = self.disk.lock(self.file(LOCK))
         if self._lock is None:
             raise StartRefused(
@@ -159,6 +157,9 @@ class LogDirectory:
                 f"directory.id={self.directory_id}",
                 "",
             )
+            # The directory may have been made just now, by this process or another: until its own name is on the
+            # disk, nothing in it is. meta.properties comes after, so that a start that is killed is repeated whole.
+            sync_names_above(self.disk, self.path)
             replace_file(self.disk, path, "\n".join(lines).encode(), sync=True)
             self.new = True
             return

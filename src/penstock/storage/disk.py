@@ -22,6 +22,9 @@ FILE_MODE = 0o600
 DESCRIPTORS_RETRY_S = 0.05
 """How long to wait for others to close their files before an open is tried again."""
 
+UNSYNCABLE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP})
+"""Errors of directories that cannot be synced by this user, or at all; nothing was lost."""
+
 
 class FileStat(NamedTuple):
     """Size and modification time of a file."""
@@ -130,6 +133,22 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
     disk.rename(aside, path)
     if sync:
         disk.sync_directory(os.path.dirname(path))
+
+
+def sync_names_above(disk: Disk, path: str) -> None:
+    """Return when the entries that lead to a directory are on the disk, from its parent up to the root.
+
+    A directory above that cannot be read, or whose file system cannot sync directories, is skipped: this process did
+    not make the entries in it.
+    """
+    below = os.path.abspath(path)
+    while (above := os.path.dirname(below)) != below:
+        try:
+            disk.sync_directory(above)
+        except OSError as error:
+            if error.errno not in UNSYNCABLE_ERRORS:
+                raise
+        below = above
 
 
 class Descriptor(int):

@@ -4,6 +4,7 @@ Appends during a flush share the next one. The speed of the disk bounds the numb
 producers.
 """
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Protocol
@@ -72,10 +73,12 @@ class GroupCommit:
         if done.cancelled():
             return
         failure = done.exception()
-        if failure is not None and not isinstance(failure, OSError):
-            raise failure
         self._counters.flush_seconds.add(int((self._clock.monotonic() - began_s) * MICROS))
         self._counters.flush_errors += failure is not None
+        if failure is not None and not isinstance(failure, OSError):
+            # A bug. What it left on the disk is unknown, as after a failed fsync, and the waiters must not wait on.
+            partition.end_flush(job, OSError(errno.EIO, f"{type(failure).__name__}: {failure}"))
+            raise failure
         partition.end_flush(job, failure)
         if again and failure is None:
             self.want(partition)

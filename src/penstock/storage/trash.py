@@ -3,6 +3,7 @@
 import heapq
 
 from penstock.storage.disk import Disk
+from penstock.storage.names import DELETE_DIRECTORY, FUTURE_DIRECTORY
 
 
 class Trash:
@@ -35,7 +36,7 @@ class Trash:
         failures: list[OSError] = []
         for path in paths:
             try:
-                if path.endswith(("-delete", "-future")):
+                if path.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY)):
                     self._disk.remove_tree(path)
                 else:
                     self._disk.unlink(path)

@@ -323,6 +323,12 @@ class Groups(RuleBasedStateMachine):
         assert sorted(places) == list(range(1, self.rig.tickets + 1))
 
     @invariant()
+    def members_that_wait_are_counted(self) -> None:
+        for group in classic_groups(self.rig.shard).values():
+            members = group.rebalance.members
+            assert members.waiting_to_join == sum(member.join_ticket is not None for member in members)
+
+    @invariant()
     def every_timer_has_something_to_ring_for(self) -> None:
         due: set[Hashable] = set()
         for name, group in classic_groups(self.rig.shard).items():

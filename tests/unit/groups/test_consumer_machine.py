@@ -28,6 +28,7 @@ from penstock.groups.consumer import target_assignment
 from penstock.groups.consumer.embedded_protocol import read_assignment
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
+from penstock.groups.consumer.state import ConsumerState
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, RebalanceInProgress
 from penstock.model.ids import TopicId
@@ -429,7 +430,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert (before is None) == (after is None)
         if before is not None:
             assert isinstance(after, ConsumerGroup)
-            assert vars(after.state) == vars(before.state)
+            for name in ConsumerState.__slots__:
+                assert getattr(after.state, name) == getattr(before.state, name), name
 
 
 def matches(regex: str, name: str) -> bool:

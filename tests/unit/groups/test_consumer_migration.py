@@ -18,11 +18,14 @@ from tests.unit.groups.consumer_rig import (
     subscription,
 )
 
+from penstock.coordinator.step import NOTHING
 from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.groups.commands import HeartbeatReply, JoinReply, LeavingMember, SyncReply
 from penstock.groups.consumer.embedded_protocol import read_assignment, write_assignment
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.migration import (
+    ClassicAdopted,
     ClassicImage,
     ClassicPeer,
     MigrationPolicy,
@@ -30,6 +33,8 @@ from penstock.groups.consumer.migration import (
     choose_protocol,
     upgraded,
 )
+from penstock.groups.consumer.timers import Alarm, ConsumerTimer
+from penstock.groups.group import Group
 from penstock.model.generated_errors import (
     FencedInstanceId,
     GroupIdNotFound,
@@ -51,8 +56,12 @@ def classic_rig(**settings: Any) -> Rig:
     return rig
 
 
+def group_of(rig: Rig) -> Group | None:
+    return rig.shard._groups[GROUP]  # pyright: ignore[reportPrivateUsage]
+
+
 def classic_id(rig: Rig) -> str:
-    group = rig.shard._groups[GROUP]  # pyright: ignore[reportPrivateUsage]
+    group = group_of(rig)
     assert isinstance(group, ClassicGroup)
     return next(iter(group.rebalance.members)).member_id
 
@@ -457,6 +466,28 @@ def test_a_group_is_upgraded_and_downgraded_again() -> None:
 
 
 # The parts
+
+
+def test_timers_that_a_group_set_with_the_other_protocol_are_ignored_and_unknown_ones_are_a_bug() -> None:
+    rig = classic_rig()
+    unknown: Any = Topics(a=1)
+    classic = group_of(rig)
+    assert isinstance(classic, ClassicGroup)
+    for alarm in Alarm:
+        assert classic.wake(ConsumerTimer(GROUP, alarm, classic_id(rig)), rig.now_ms) is NOTHING
+    with pytest.raises(AssertionError, match="unreachable"):
+        classic.wake(unknown, rig.now_ms)
+    member_id = classic_id(rig)
+
+    rig.join("m1", "a")
+
+    upgraded = group_of(rig)
+    assert isinstance(upgraded, ConsumerGroup)
+    timers = SessionEnd(GROUP, member_id), JoinDeadline(GROUP), SyncDeadline(GROUP), ClassicAdopted(GROUP, "reason")
+    for timer in timers:
+        assert upgraded.wake(timer, rig.now_ms) is NOTHING
+    with pytest.raises(AssertionError, match="unreachable"):
+        upgraded.wake(unknown, rig.now_ms)
 
 
 def test_policy_names_ignore_case_and_unknown_ones_are_disabled() -> None:

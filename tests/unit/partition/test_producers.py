@@ -9,11 +9,13 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
 from penstock.partition.producers import (
     BATCHES_KEPT,
+    OPEN_TXNS_MAX,
     PRODUCERS_MAX,
     RELOAD_GRACE_MS,
     SEQUENCE_MAX,
@@ -148,6 +150,44 @@ def test_the_table_is_bounded_by_forgetting_the_producers_idle_longest() -> None
     assert len(table) == PRODUCERS_MAX - PRODUCERS_MAX // 10 + 1
     assert table.get(0) is None
     assert table.get(PRODUCERS_MAX - 1) is not None
+
+
+def test_the_table_stays_bounded_when_every_producer_has_an_open_transaction() -> None:
+    table = ProducerTable()
+    refused = 0
+    for at in range(PRODUCERS_MAX + 1_000):
+        try:
+            table.check(at, 0, 0, 0, True)
+        except NotEnoughReplicas:
+            refused += 1
+        else:
+            table.record(at, 0, 0, 0, True, at, 0, at)
+    for at in range(PRODUCERS_MAX + 1_000, 2 * PRODUCERS_MAX):
+        assert table.check(at, 0, 0, 0, False) is None, "idempotent producers are not refused"
+        table.record(at, 0, 0, 0, False, at, 0, at)
+
+    assert refused == PRODUCERS_MAX + 1_000 - OPEN_TXNS_MAX
+    assert len(table) <= PRODUCERS_MAX
+
+
+def test_at_the_limit_open_transactions_go_on_and_end_and_make_room() -> None:
+    table = ProducerTable()
+    append(table, 0, 0, producer_id=OPEN_TXNS_MAX)
+    for at in range(OPEN_TXNS_MAX):
+        table.record(at, 0, 0, 0, True, at + 1, 0, at)
+
+    def begin_another() -> None:
+        table.check(OPEN_TXNS_MAX, 0, 1, 0, True)
+
+    assert table.check(7, 0, 1, 0, True) is None
+    table.check_epoch(7, 0)
+    with pytest.raises(NotEnoughReplicas, match="50000 transactions are open"):
+        begin_another()
+    with pytest.raises(NotEnoughReplicas):
+        table.check_epoch(OPEN_TXNS_MAX, 0)
+    table.record_marker(7, 0, 0, OPEN_TXNS_MAX + 1, False, 0, 0)
+    begin_another()
+    table.check_epoch(OPEN_TXNS_MAX, 0)
 
 
 def test_readers_of_committed_data_stop_at_the_oldest_open_transaction() -> None:

@@ -3,6 +3,7 @@
 import copy
 import errno
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from tests.unit.partition.rig import Rig, Seeded, batch, topic, values
@@ -337,6 +338,26 @@ def test_after_a_crash_every_log_has_all_acknowledged_records() -> None:
         assert values(again.replica(name, partition)) == [name.encode(), b"%d" % partition]
         known = again.replica(name, partition).producers.get(partition)
         assert known is not None
+
+
+def test_a_start_reads_producers_with_run_all_and_does_not_wait_for_the_executor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An executor that runs its work on this loop, as in a simulation, would never get to it."""
+
+    def submit(*work: object) -> NoReturn:
+        raise AssertionError("submitted to the executor")
+
+    rig = Rig(topic(partitions=3))
+    for index in range(3):
+        rig.append(rig.replica(partition=index), batch(b"a", producer_id=5 + index))
+    started = Rig(disk=rig.stop(clean=False))
+    monkeypatch.setattr(started.threads, "submit", submit)
+
+    started.replicas.start([topic(partitions=3)])
+
+    for index in range(3):
+        assert [id_ for id_, _ in started.replica(partition=index).producers] == [5 + index]
 
 
 def test_with_flush_group_records_read_after_a_kill_survive_a_power_cut() -> None:

@@ -103,6 +103,27 @@ def test_a_failed_fsync_fails_all_waiters_and_takes_the_directory_offline() -> N
     asyncio.run(run())
 
 
+def test_a_bug_in_a_flush_fails_all_waiters_and_is_reported() -> None:
+    async def run() -> None:
+        rig = Rig(topic(configs=GROUP))
+        replica = rig.replica()
+        waits = [replica.durable(rig.append(replica, batch(b"a")).end), replica.committed(1)]
+        waits.append(replica.durable(rig.append(replica, batch(b"b")).end))
+        future, _ = rig.flushing.queue.pop()
+        future.set_exception(ZeroDivisionError("a bug"))
+
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            rig.loop.run()
+
+        for wait in waits:
+            assert wait is not None
+            with pytest.raises(KafkaStorageError, match="ZeroDivisionError: a bug while flushing"):
+                await settled(wait)
+        assert len(rig.flushes) == 0
+
+    asyncio.run(run())
+
+
 def test_acknowledged_records_survive_a_power_cut_and_no_others_were_readable() -> None:
     rig = Rig(topic(configs=GROUP))
     replica = rig.replica()

@@ -1,5 +1,6 @@
 """All logs of a broker: locked, found again, deleted, and gone with their directory when it fails."""
 
+import copy
 import errno
 
 import pytest
@@ -14,7 +15,7 @@ from penstock.storage.directories import StartRefused
 from penstock.storage.disk import Disk, RealDisk
 from penstock.storage.marks import read as read_marks
 from penstock.storage.store import LogStore
-from penstock.testing.mem_disk import MemDisk
+from penstock.testing.mem_disk import MemDisk, PowerCut
 
 ID = TopicId(bytes(range(16)))
 A, B = TopicPartition("a", 0), TopicPartition("b-with-dash", 11)
@@ -107,6 +108,64 @@ def test_a_new_log_that_was_flushed_survives_a_power_cut():
 
         assert log is not None
         assert (log.topic_id, log.log_end, log.epochs.entries()) == (ID, 3, [(0, 0)])
+
+
+@pytest.mark.parametrize("made_before", [None, "/var/lib", "/var/lib/penstock/data"])
+def test_a_data_directory_that_did_not_exist_survives_a_power_cut_with_its_flushed_logs(made_before: str | None):
+    for seed in range(50):
+        disk = MemDisk()
+        if made_before is not None:
+            # By the metadata store, by the CLI, or by a broker that was killed before its first sync.
+            disk.make_directory(made_before, parents=True)
+        store = filled(disk, "/var/lib/penstock/data")
+        store.get(A).flush()
+        disk.crash(Seeded(seed))
+
+        log = store_on(disk, "/var/lib/penstock/data").get(A)
+
+        assert log is not None, f"seed {seed}"
+        assert values_of(read_all(log)) == [b"a 0", b"a 1", b"a 2"], f"seed {seed}"
+
+
+def test_a_killed_first_start_leaves_the_names_above_the_data_directory_to_the_next_one():
+    """Whichever operation is the last of the first start, the second makes every name durable."""
+    operations = 0
+    for cut in range(1, 100):
+        disk = MemDisk()
+        disk.cut_power_at = cut
+        try:
+            store_on(disk, "/var/lib/penstock/data")
+        except PowerCut:
+            operations += 1
+        else:
+            break
+        disk.kill()
+        store = filled(disk, "/var/lib/penstock/data")
+        store.get(A).flush()
+        for seed in range(10):
+            after = copy.deepcopy(disk)
+            after.crash(Seeded(seed))
+            log = store_on(after, "/var/lib/penstock/data").get(A)
+            assert log is not None, f"cut at {cut}, seed {seed}"
+            assert log.log_end == 3, f"cut at {cut}, seed {seed}"
+    assert operations > 5, "the start has that many steps"
+
+
+def test_a_directory_above_the_data_that_this_user_cannot_read_does_not_stop_the_start():
+    disk = MemDisk()
+    disk.make_directory("/var/lib/data", parents=True)
+    disk.fail("sync_directory", "/var", errno.EACCES, times=2)
+
+    assert store_on(disk, "/var/lib/data").all_directories[0].offline is None
+
+
+def test_a_directory_above_the_data_that_fails_to_sync_stops_the_start():
+    disk = MemDisk()
+    disk.make_directory("/var/lib/data", parents=True)
+    disk.fail("sync_directory", "/var", errno.EIO, times=1)
+
+    with pytest.raises(StartRefused, match="Input/output error"):
+        store_on(disk, "/var/lib/data")
 
 
 @pytest.mark.parametrize("appended", [False, True])

@@ -7,6 +7,7 @@ requests; the rebalance table moves the group from one generation to the next.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import NOTHING, CancelTimer, Event, JobDone, Step, Ticket, failed
@@ -42,6 +43,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.consumer.migration import ClassicAdopted, ClassicImage, ClassicPeer
 from penstock.groups.consumer.responses import DescribedConsumerGroup
+from penstock.groups.consumer.timers import ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.events import NO_STATE_MS, ClassicGroupForgotten, ClassicGroupSaved
 from penstock.groups.group import VALID, CommitValidation, GroupTimer
@@ -130,8 +132,9 @@ class ClassicGroup:
         if replaced is not None:
             replace_static(table, command, replaced, member_id, ticket, draft)
         elif command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
-            table.pending[member_id] = draft.now_ms + command.session_timeout_ms
-            draft.set_timer(SessionEnd(self.name, member_id), table.pending[member_id])
+            until_ms = draft.now_ms + command.session_timeout_ms
+            table.reserve(member_id, until_ms)
+            draft.set_timer(SessionEnd(self.name, member_id), until_ms)
             draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
         else:
             add(table, command, member_id, ticket, draft)
@@ -234,6 +237,9 @@ class ClassicGroup:
         draft = Draft(now_ms)
         if isinstance(key, SessionEnd) and not self._session_expired(key.member_id, draft):
             return draft.step()
+        if isinstance(key, ConsumerTimer):
+            # Set before the group was downgraded to the classic protocol.
+            return NOTHING
         table = self.rebalance.copy()
         match key:
             case SessionEnd():
@@ -245,7 +251,7 @@ class ClassicGroup:
             case ClassicAdopted():
                 adopted(table, draft, rebalance=key.reason is not None)
             case _:
-                pass
+                assert_never(key)
         return self._decided(table, draft)
 
     def _session_expired(self, member_id: str, draft: Draft) -> bool:

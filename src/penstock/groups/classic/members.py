@@ -109,25 +109,42 @@ class Member:
 
 
 class Members:
-    """The members of one group, in the order in which they joined."""
+    """The members of one group, in the order in which they joined.
 
-    __slots__ = ("_members", "_static", "_supporters", "leader")
+    A copy shares its dictionaries with the original until one of the two changes: most decisions change one member, or
+    none, and a group may have thousands.
+    """
+
+    __slots__ = ("_is_shared", "_members", "_static", "_supporters", "leader", "waiting_to_join")
 
     def __init__(self, members: Iterable[Member] = (), leader: str | None = None) -> None:
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supporters: dict[str, int] = {}
+        self._is_shared = False
         self.leader = leader
+        self.waiting_to_join = 0
+        """How many members have a JoinGroup request that waits."""
         for member in members:
             self.add(member)
 
     def copy(self) -> "Members":
-        """A copy that can change without changing this one."""
+        """A copy that can change without changing this one, and the other way round."""
         copied = Members(leader=self.leader)
-        copied._members = self._members.copy()
-        copied._static = self._static.copy()
-        copied._supporters = self._supporters.copy()
+        copied._members = self._members
+        copied._static = self._static
+        copied._supporters = self._supporters
+        copied.waiting_to_join = self.waiting_to_join
+        copied._is_shared = self._is_shared = True
         return copied
+
+    def _own(self) -> None:
+        """Stop sharing, before a change."""
+        if self._is_shared:
+            self._members = self._members.copy()
+            self._static = self._static.copy()
+            self._supporters = self._supporters.copy()
+            self._is_shared = False
 
     def __len__(self) -> int:
         return len(self._members)
@@ -165,10 +182,6 @@ class Members:
         return member
 
     @property
-    def waiting_to_join(self) -> int:
-        return sum(member.join_ticket is not None for member in self)
-
-    @property
     def rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
@@ -176,6 +189,7 @@ class Members:
     def add(self, member: Member) -> None:
         """Add a member. The first one is the leader."""
         assert member.member_id not in self._members, f"{member.member_id} is a member already"
+        self._own()
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self._static, f"{member.group_instance_id} is a member already"
             self._static[member.group_instance_id] = member.member_id
@@ -186,9 +200,10 @@ class Members:
 
     def remove(self, member_id: str) -> Member | None:
         """Remove a member; the next one becomes the leader if it was the leader."""
-        member = self._members.pop(member_id, None)
-        if member is None:
+        if member_id not in self._members:
             return None
+        self._own()
+        member = self._members.pop(member_id)
         self._count(member, -1)
         if member.group_instance_id is not None:
             del self._static[member.group_instance_id]
@@ -199,6 +214,7 @@ class Members:
     def replace(self, old_id: str, member: Member) -> Member:
         """Replace a static member, also as the leader; returns the old one."""
         assert member.group_instance_id is not None, "only static members are replaced"
+        self._own()
         old = self._members[old_id]
         self._count(old, -1)
         self._members = {
@@ -212,11 +228,14 @@ class Members:
 
     def put(self, member: Member) -> None:
         """Update a member under the same id."""
+        self._own()
         before = self._members[member.member_id]
         self._members[member.member_id] = member
         if before.protocols is not member.protocols:
             self._count(before, -1)
             self._count(member, 1)
+        else:
+            self.waiting_to_join += (member.join_ticket is not None) - (before.join_ticket is not None)
 
     def elect_joined(self) -> bool:
         """Elect a leader among the members that have joined this rebalance; False if none has."""
@@ -250,6 +269,9 @@ class Members:
         )
 
     def _count(self, member: Member, by: int) -> None:
+        """Add a member to the counts, or, by -1, take it out of them."""
+        if member.join_ticket is not None:
+            self.waiting_to_join += by
         for name, _ in member.protocols:
             count = self._supporters.get(name, 0) + by
             if count:

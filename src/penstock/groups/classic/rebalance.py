@@ -72,6 +72,7 @@ class Rebalance:
     __slots__ = (
         "_initial",
         "_initial_left_ms",
+        "_is_unsynced_shared",
         "_joined_meanwhile",
         "config",
         "generation",
@@ -98,16 +99,19 @@ class Rebalance:
         self.subscribed: frozenset[str] | None = None
         """Topics that the members subscribe to; None if they are not consumers or a subscription is unreadable."""
         self.pending: dict[str, int] = {}
-        """Member ids that were given out and have not joined yet, with the time at which they expire."""
+        """Member ids that were given out and have not joined yet, with the time at which they expire.
+
+        Shared by copies of the table: replaced, never changed."""
         self.unsynced: set[str] = set()
-        """Members of this generation that have not sent SyncGroup."""
+        """Members of this generation that have not sent SyncGroup. Shared by copies until one of them changes it."""
+        self._is_unsynced_shared = False
         self._initial = False
         """This is the first rebalance of an empty group, which is delayed for more members to join."""
         self._initial_left_ms = 0
         self._joined_meanwhile = False
 
     def copy(self) -> "Rebalance":
-        """A copy for a decision to change."""
+        """A copy for a decision to change. What the decision leaves alone is shared, not copied."""
         copied = Rebalance(self.name, self.config, state_ms=self.state_ms)
         copied.state = self.state
         copied.generation = self.generation
@@ -115,8 +119,9 @@ class Rebalance:
         copied.protocol = self.protocol
         copied.members = self.members.copy()
         copied.subscribed = self.subscribed
-        copied.pending = self.pending.copy()
-        copied.unsynced = self.unsynced.copy()
+        copied.pending = self.pending
+        copied.unsynced = self.unsynced
+        copied._is_unsynced_shared = self._is_unsynced_shared = True
         copied._initial = self._initial
         copied._initial_left_ms = self._initial_left_ms
         copied._joined_meanwhile = self._joined_meanwhile
@@ -174,7 +179,7 @@ class Rebalance:
         """A new member joins, and the group rebalances."""
         if not self.members:
             self.protocol_type = protocol_type
-        self.pending.pop(member.member_id, None)
+        self._end_reservation(member.member_id)
         self.members.add(member)
         self._joined_meanwhile = True
         self.extend(member, session_timeout_ms, draft)
@@ -184,7 +189,7 @@ class Rebalance:
         """Replace a static member. Its first session has the timeout of the old member."""
         old = self.members.replace(old_id, member)
         if old_id in self.unsynced:
-            self.unsynced.remove(old_id)
+            self._discard_unsynced(old_id)
             self.unsynced.add(member.member_id)
         draft.cancel_timer(SessionEnd(self.name, old_id))
         self.extend(member, old.session_timeout_ms, draft)
@@ -192,12 +197,30 @@ class Rebalance:
 
     def remove(self, member_id: str, draft: Draft) -> None:
         """Remove a member or a pending id. A request that still waits fails with UNKNOWN_MEMBER_ID."""
-        self.pending.pop(member_id, None)
-        self.unsynced.discard(member_id)
+        self._end_reservation(member_id)
+        self._discard_unsynced(member_id)
         draft.cancel_timer(SessionEnd(self.name, member_id))
         member = self.members.remove(member_id)
         if member is not None:
             release(member, NO_MEMBER_ID, UnknownMemberId, draft)
+
+    def reserve(self, member_id: str, until_ms: int) -> None:
+        """A member id was given out; its member has until then to join."""
+        self.pending = {**self.pending, member_id: until_ms}
+
+    def _end_reservation(self, member_id: str) -> None:
+        if member_id in self.pending:
+            self.pending = {each: until_ms for each, until_ms in self.pending.items() if each != member_id}
+
+    def _discard_unsynced(self, member_id: str) -> None:
+        if member_id in self.unsynced:
+            if self._is_unsynced_shared:
+                self._set_unsynced(self.unsynced.copy())
+            self.unsynced.discard(member_id)
+
+    def _set_unsynced(self, unsynced: set[str]) -> None:
+        self.unsynced = unsynced
+        self._is_unsynced_shared = False
 
     def forget_tickets(self, responded: Iterable[Ticket]) -> None:
         """These requests have their responses and wait no longer."""
@@ -222,7 +245,7 @@ class Rebalance:
         """Start a rebalance: every member has to rejoin. An empty group waits for more members."""
         if self.state is COMPLETING:
             self._take_back_assignments(draft)
-        self.unsynced.clear()
+        self._set_unsynced(set())
         draft.cancel_timer(SyncDeadline(self.name))
         self._initial = self.state is EMPTY
         self._enter(PREPARING, draft)
@@ -286,7 +309,7 @@ class Rebalance:
                 draft.respond(member.join_ticket, self.generation_for(member, with_members=with_members))
             self.members.put(member.moved(member.assignment, sync_ticket=member.sync_ticket))
             self.extend(member, member.session_timeout_ms, draft)
-        self.unsynced = set(self.members.ids())
+        self._set_unsynced(set(self.members.ids()))
         draft.set_timer(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def generation_for(
@@ -308,7 +331,7 @@ class Rebalance:
     def synced(self, member: Member, draft: Draft) -> None:
         """A member has sent SyncGroup."""
         if self.unsynced:
-            self.unsynced.discard(member.member_id)
+            self._discard_unsynced(member.member_id)
             if not self.unsynced:
                 draft.cancel_timer(SyncDeadline(self.name))
 

@@ -59,6 +59,19 @@ MEMBER_ID_REQUIRED_VERSION_MIN = 4
 class ClassicMembers:
     """Handles the requests of a group's classic members."""
 
+    __slots__ = (
+        "_choose_member_id",
+        "_epochs",
+        "_group",
+        "_members",
+        "_patterns",
+        "_reconciler",
+        "_settings",
+        "_state",
+        "_targets",
+        "_topics",
+    )
+
     def __init__(
         self,
         state: ConsumerState,

@@ -47,6 +47,8 @@ class EmbeddedAssignment:
 class Reader:
     """Reads fields in order; checks every length against the remaining bytes before allocating."""
 
+    __slots__ = ("_at", "_data")
+
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0

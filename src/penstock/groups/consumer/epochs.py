@@ -12,6 +12,8 @@ from penstock.wire.group_values import GroupEpoch
 class GroupEpochs:
     """Raises the epoch of one group when its members, their subscriptions or the subscribed topics change."""
 
+    __slots__ = ("_checked", "_hashes", "_state")
+
     def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
         self._state = state
         self._hashes = TopicHashes(topics)

@@ -7,9 +7,11 @@ gets new ones once their owners have revoked them. So a partition never has two 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.step import NOTHING, Event, JobDone, Step, Ticket, failed
+from penstock.groups.classic.rebalance import JoinDeadline, SessionEnd, SyncDeadline
 from penstock.groups.commands import (
     CommitOffsets,
     ConsumerHeartbeat,
@@ -24,6 +26,7 @@ from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.epochs import GroupEpochs
 from penstock.groups.consumer.events import ConsumerCurrentMemberAssignment, ConsumerEvent
 from penstock.groups.consumer.membership import Membership, check_instance
+from penstock.groups.consumer.migration import ClassicAdopted
 from penstock.groups.consumer.patterns import PatternsResolved, PatternSubscriptions, Repattern
 from penstock.groups.consumer.reconciliation import Owned, Reconciler
 from penstock.groups.consumer.responses import (
@@ -229,9 +232,18 @@ class ConsumerGroup:
     # Time, jobs and topics
 
     def wake(self, key: GroupTimer, now_ms: int) -> Step:
-        if not isinstance(key, ConsumerTimer):
-            return NOTHING
-        draft = Draft(now_ms)
+        match key:
+            case ConsumerTimer():
+                draft = Draft(now_ms)
+                self._woken(key, draft)
+                return draft.step()
+            case SessionEnd() | JoinDeadline() | SyncDeadline() | ClassicAdopted():
+                # Set before the group was upgraded to the consumer protocol.
+                return NOTHING
+            case _:
+                assert_never(key)
+
+    def _woken(self, key: ConsumerTimer, draft: Draft) -> None:
         member = self.state.members.get(key.member_id)
         match key.alarm:
             case Alarm.ASSIGN:
@@ -244,7 +256,8 @@ class ConsumerGroup:
             case Alarm.SESSION | Alarm.JOIN | Alarm.SYNC:
                 if member is not None:
                     self._members.fence([member], draft)
-        return draft.step()
+            case _:
+                assert_never(key.alarm)
 
     def finish(self, done: JobDone, now_ms: int) -> Step:
         draft = Draft(now_ms)

@@ -28,6 +28,8 @@ from penstock.wire.group_values import JOINING_EPOCH, MemberState, Partitions
 class Membership:
     """The members of one group, of both protocols."""
 
+    __slots__ = ("_epochs", "_group", "_rejoining", "_settings", "_state", "_targets", "_topics")
+
     def __init__(
         self,
         state: ConsumerState,
@@ -42,8 +44,10 @@ class Membership:
         self._topics = topics
         self._epochs = epochs
         self._targets = targets
-        self._rejoining: set[str] = set()
-        """Classic members that were told to rejoin. Not persisted: after a load they are told to again."""
+        self._rejoining: dict[str, None] = {}
+        """Classic members that were told to rejoin. Not persisted: after a load they are told to again.
+
+        Most groups have none, and an empty set takes 216 bytes, an empty dictionary 64."""
 
     # Finding members
 
@@ -101,13 +105,13 @@ class Membership:
     def expect_rejoin(self, member: Member, draft: Draft) -> None:
         """A classic member has its rebalance timeout to rejoin, from when it was first told to."""
         if member.member_id not in self._rejoining:
-            self._rejoining.add(member.member_id)
+            self._rejoining[member.member_id] = None
             timeout_ms = member.metadata.rebalance_timeout_ms
             draft.set_timer(self._timer(Alarm.JOIN, member), draft.now_ms + timeout_ms)
 
     def rejoined(self, member_id: str) -> None:
         """A classic member rejoined."""
-        self._rejoining.discard(member_id)
+        self._rejoining.pop(member_id, None)
 
     # Removing members
 
@@ -173,7 +177,7 @@ class Membership:
         draft.cancel_timer(ConsumerTimer(self._group, Alarm.PATTERNS))
 
     def _cancel_member_timers(self, member_id: str, draft: Draft) -> None:
-        self._rejoining.discard(member_id)
+        self._rejoining.pop(member_id, None)
         for alarm in MEMBER_ALARMS:
             draft.cancel_timer(ConsumerTimer(self._group, alarm, member_id))
 

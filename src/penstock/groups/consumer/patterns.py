@@ -103,6 +103,8 @@ class Repattern(Enum):
 class PatternSubscriptions:
     """The patterns of one group: when they are matched with all topics, and the result."""
 
+    __slots__ = ("_resolving_until_ms", "_state", "_topics", "_topics_appeared")
+
     def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
         self._state = state
         self._topics = topics

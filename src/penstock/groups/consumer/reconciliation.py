@@ -126,6 +126,8 @@ def unsubscribe(current: CurrentAssignment, to: Destination, owned: Owned | None
 class Reconciler:
     """Moves the members of one group to their targets."""
 
+    __slots__ = ("_state", "_topics")
+
     def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
         self._state = state
         self._topics = topics

@@ -66,6 +66,8 @@ class HeartbeatPace:
     less short, so that the load on the loop stays bounded.
     """
 
+    __slots__ = ("_epoch", "_reconciling_until_ms", "_settings", "_state")
+
     def __init__(self, state: ConsumerState, settings: ConsumerGroupSettings) -> None:
         self._state = state
         self._settings = settings

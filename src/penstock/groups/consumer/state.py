@@ -88,6 +88,23 @@ class ConsumerState:
     latest owner counts, and only the owner's own record removes its partition.
     """
 
+    __slots__ = (
+        "_owners",
+        "assignment",
+        "assignors",
+        "classic_count",
+        "classic_protocols",
+        "epoch",
+        "group",
+        "instances",
+        "matched",
+        "members",
+        "pattern_readers",
+        "patterns",
+        "targets",
+        "topic_readers",
+    )
+
     def __init__(self, group: str) -> None:
         self.group = group
         self.epoch = GroupEpoch()
@@ -214,6 +231,8 @@ class TopicHashes:
 
     The hash of each topic is cached until the topic changes: a large one takes a while, and every join needs them all.
     """
+
+    __slots__ = ("_kept", "_topics")
 
     def __init__(self, topics: TopicsView) -> None:
         self._topics = topics

@@ -153,6 +153,8 @@ def racks_of(counts: Mapping[TopicId, int], topics: TopicsView) -> dict[TopicId,
 class TargetAssignment:
     """The target of one group: when it is computed, and the events it becomes."""
 
+    __slots__ = ("_computing_until_ms", "_settings", "_state", "_topics")
+
     def __init__(self, state: ConsumerState, settings: ConsumerGroupSettings, topics: TopicsView) -> None:
         self._state = state
         self._settings = settings
