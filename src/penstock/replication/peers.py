@@ -290,7 +290,7 @@ class _Link:
             responses = self._channel.feed(self._buffer[:size])
             for response in responses:
                 self._take(response)
-                if self._closed:
+                if self._transport is not transport:
                     # The consumer of this response has closed the connection.
                     return
         except ProtocolViolation as error:
