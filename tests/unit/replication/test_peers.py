@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from struct import pack
 from typing import Any
 
@@ -124,7 +124,7 @@ class ScriptedTransport:
 class Suspended:
     """Waits until the coroutine is resumed."""
 
-    def __await__(self) -> Iterator[None]:
+    def __await__(self) -> Generator[None, None, None]:
         yield
 
 
