@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,16 +24,13 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from penstock.wire.api import api_versions, find_coordinator, metadata
-from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
+from penstock.wire import channel as wire
+from penstock.wire.api import find_coordinator, metadata
 from penstock.wire.primitives import ZERO_UUID, Buffer
 from pyspark_penstock.errors import PenstockRuntimeError, WrongOption
 
 RESPONSE_BYTES_MAX = 1 << 28
 """The largest response that is read; a fetch requests far less and gets more only for a single larger batch."""
-PIPELINE_MAX = 64
-"""The most requests in flight on one connection."""
-API_VERSIONS_VERSION = 3
 FIND_COORDINATOR_VERSION_MAX = 3
 """The latest version for one coordinator."""
 FIND_COORDINATORS_VERSION = 4
@@ -147,19 +142,17 @@ class ResponseBuffer:
 
 
 @dataclass(slots=True)
-class _Channel:
-    """One connection, the API versions of its broker, and the requests in flight."""
+class _Connection:
+    """A socket, and the requests and responses on it."""
 
     socket: socket.socket
-    versions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    pending: deque[tuple[int, int, int]] = field(default_factory=deque[tuple[int, int, int]])
-    """Correlation id, API key and version of each request in flight."""
+    channel: wire.Channel
 
     def is_idle(self) -> bool:
         """Whether no response is pending and no data arrived: a connection that its broker has closed is readable."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
-        return not self.pending and not poll.poll(0)
+        return not self.channel.pending and not poll.poll(0)
 
 
 class BrokerLink:
@@ -173,13 +166,12 @@ class BrokerLink:
         self.settings = settings
         self.clock: Clock = SystemClock() if clock is None else clock
         self._bootstrap = parse_addresses(settings.bootstrap)
-        self._channels: dict[Address, _Channel] = {}
+        self._connections: dict[Address, _Connection] = {}
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, dict[int, PartitionView]] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._leaders_assumed: dict[tuple[str, int], Address] = {}
-        self._correlation_id = 0
 
     def __enter__(self) -> Self:
         return self
@@ -190,9 +182,9 @@ class BrokerLink:
         self.close()
 
     def close(self) -> None:
-        for channel in self._channels.values():
-            channel.socket.close()
-        self._channels.clear()
+        for connection in self._connections.values():
+            connection.socket.close()
+        self._connections.clear()
 
     # Cluster metadata
 
@@ -292,8 +284,8 @@ class BrokerLink:
         if len(self._coordinators) > COORDINATORS_KEPT_MAX:
             self._coordinators.clear()
         self._topic_ids.clear()
-        for address, channel in list(self._channels.items()):
-            if not channel.is_idle():
+        for address, connection in list(self._connections.items()):
+            if not connection.is_idle():
                 self.drop(address)
 
     # One request, one response
@@ -301,7 +293,7 @@ class BrokerLink:
     def call_any(self, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
         """The response of the first broker that is reachable; bootstrap servers are tried last."""
         tried: list[str] = []
-        for address in dict.fromkeys([*self._channels, *self._brokers.values(), *self._bootstrap]):
+        for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap]):
             try:
                 return self.call(address, api, request, version_max)
             except LinkDown as error:
@@ -313,50 +305,45 @@ class BrokerLink:
         know."""
         version = self.version(address, api, version_max)
         self.send(address, api.API_KEY, version, api.encode_request(request, version))
-        assert len(self._channels[address].pending) == 1, "a call while other responses are pending"
+        assert self.waiting(address) == 1, "a call while other responses are pending"
         data, body = self.receive(address)
         return api.decode_response(data, body, version)
 
     def version(self, address: Address, api: ModuleType, version_max: int | None = None) -> int:
         """The API version to use with this broker."""
-        least, most = self._channel(address).versions.get(api.API_KEY, (0, -1))
-        least = max(least, api.VERSION_MIN)
-        chosen: int = min(most, api.VERSION_MAX, api.VERSION_MAX if version_max is None else version_max)
-        if chosen < least:
-            raise UnknownServerError(
-                f"broker {address[0]}:{address[1]} has no version of {api.NAME} that is known here"
-            )
-        return chosen
+        try:
+            return self._connection(address).channel.version(api, version_max)
+        except wire.VersionUnsupported as error:
+            raise UnknownServerError(f"broker {address[0]}:{address[1]} has {error}") from error
 
     # Pipelined requests
 
-    def send(self, address: Address, api_key: int, version: int, *body: Buffer) -> int:
-        """Send an encoded request and return its correlation id. `receive` returns responses in order."""
-        channel = self._channel(address)
-        assert len(channel.pending) < PIPELINE_MAX, f"{len(channel.pending)} requests without a response"
-        self._send(address, channel, api_key, version, body)
-        return self._correlation_id
+    def send(self, address: Address, api_key: int, version: int, *body: Buffer) -> None:
+        """Send an encoded request. `receive` returns responses in order."""
+        connection = self._connection(address)
+        self._send(address, connection, connection.channel.frame(api_key, version, *body))
 
     def waiting(self, address: Address) -> int:
         """The number of requests to this broker in flight."""
-        channel = self._channels.get(address)
-        return 0 if channel is None else len(channel.pending)
+        connection = self._connections.get(address)
+        return 0 if connection is None else len(connection.channel.pending)
 
-    def receive(self, address: Address, into: ResponseBuffer | None = None) -> tuple[memoryview, int]:
+    def receive(self, address: Address, into: ResponseBuffer | None = None) -> tuple[Buffer, int]:
         """The next response of this broker, and where its body begins.
 
         A caller that needs only one response at a time passes the same ``into`` each time.
         """
-        channel = self._channels.get(address)
-        if channel is None:
+        connection = self._connections.get(address)
+        if connection is None:
             raise LinkDown(f"broker {address[0]}:{address[1]}: the connection was closed")
-        return self._receive(address, channel, into)
+        response = self._receive(address, connection, into)
+        return response.data, response.body
 
     def drop(self, address: Address) -> None:
         """Close the connection to a broker; pending responses are lost."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            channel.socket.close()
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.socket.close()
 
     # Retries
 
@@ -368,11 +355,11 @@ class BrokerLink:
         """
         patience = min(CONTACT_MS_MAX, self.settings.api_timeout_ms) / 1000
         deadline = self.clock.monotonic() + patience
-        while not self._channels:
+        while not self._connections:
             tried: list[str] = []
             for address in self._bootstrap:
                 try:
-                    self._channel(address, patience / len(self._bootstrap))
+                    self._connection(address, patience / len(self._bootstrap))
                     return
                 except LinkDown as error:
                     tried.append(str(error))
@@ -404,10 +391,10 @@ class BrokerLink:
 
     # Frames
 
-    def _channel(self, address: Address, connect_seconds_max: float | None = None) -> _Channel:
-        channel = self._channels.get(address)
-        if channel is not None:
-            return channel
+    def _connection(self, address: Address, connect_seconds_max: float | None = None) -> _Connection:
+        connection = self._connections.get(address)
+        if connection is not None:
+            return connection
         try:
             seconds = self.settings.connect_timeout_ms / 1000
             made = socket.create_connection(address, timeout=min(seconds, connect_seconds_max or seconds))
@@ -415,49 +402,40 @@ class BrokerLink:
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
         made.settimeout(self.settings.request_timeout_ms / 1000)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        channel = _Channel(made)
-        self._channels[address] = channel
-        request = api_versions.Request(client_software_name=CLIENT_ID, client_software_version="1")
-        body = api_versions.encode_request(request, API_VERSIONS_VERSION)
-        self._send(address, channel, api_versions.API_KEY, API_VERSIONS_VERSION, (body,))
-        data, at = self._receive(address, channel)
-        response = api_versions.decode_response(data, at, API_VERSIONS_VERSION)
-        raise_for(response.error_code, f"the versions of broker {address[0]}:{address[1]}")
-        channel.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-        return channel
-
-    def _send(self, address: Address, channel: _Channel, api_key: int, version: int, body: tuple[Buffer, ...]) -> None:
-        self._correlation_id += 1
-        header = encode_request_header(api_key, version, self._correlation_id, self.settings.client_id)
-        size = len(header) + sum(map(len, body))
+        channel = wire.Channel(self.settings.client_id, response_bytes_max=RESPONSE_BYTES_MAX)
+        connection = self._connections[address] = _Connection(made, channel)
+        self._send(address, connection, channel.versions_request(software_name=CLIENT_ID, software_version="1"))
+        response = self._receive(address, connection)
         try:
-            channel.socket.sendall(b"".join((struct.pack(">i", size), header, *body)))
+            code = channel.learn_versions(response)
+        except wire.ProtocolViolation as error:
+            self.drop(address)
+            raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
+        raise_for(code, f"the versions of broker {address[0]}:{address[1]}")
+        return connection
+
+    def _send(self, address: Address, connection: _Connection, frame: bytes) -> None:
+        try:
+            connection.socket.sendall(frame)
         except OSError as error:
             self.drop(address)
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
-        channel.pending.append((self._correlation_id, api_key, version))
 
-    def _receive(
-        self, address: Address, channel: _Channel, into: ResponseBuffer | None = None
-    ) -> tuple[memoryview, int]:
+    def _receive(self, address: Address, connection: _Connection, into: ResponseBuffer | None = None) -> wire.Response:
+        channel = connection.channel
         assert channel.pending, "no request is in flight"
         where = f"broker {address[0]}:{address[1]}"
         try:
-            (size,) = struct.unpack(">i", _received(channel.socket, memoryview(bytearray(4))))
-            if not 4 <= size <= RESPONSE_BYTES_MAX:
-                raise ResponseTooLarge(f"{where} announced a response of {size} bytes, more than {RESPONSE_BYTES_MAX}")
-            data = _received(channel.socket, memoryview(bytearray(size)) if into is None else into.room(size))
-        except ResponseTooLarge:
+            size = channel.length(_received(connection.socket, memoryview(bytearray(4))))
+            data = _received(connection.socket, memoryview(bytearray(size)) if into is None else into.room(size))
+            return channel.response(data)
+        except wire.ResponseTooLarge as error:
             self.drop(address)
-            raise
-        except (OSError, EOFError) as error:
+            raise ResponseTooLarge(f"{where} announced {error}") from error
+        except (OSError, EOFError, wire.ProtocolViolation) as error:
             self.drop(address)
             why = "it closed the connection" if isinstance(error, EOFError) else str(error)
             raise LinkDown(f"{where}: {why}") from error
-        expected, api_key, version = channel.pending.popleft()
-        correlation_id, body = decode_response_header(data, response_is_flexible(api_key, version))
-        assert correlation_id == expected, f"correlation id {correlation_id}, expected {expected}"
-        return data, body
 
 
 def raise_for(code: int, doing: str) -> None:

@@ -11,13 +11,19 @@ Every byte of records counts toward the client's quota, stored or refused, befor
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import partial
 
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
-from penstock.api.txn_verification import PRODUCE_ADDS_FROM, TxnVerification
-from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG
+from penstock.api.txn_verification import (
+    ALL_OPEN,
+    NONE_REQUIRED,
+    PRODUCE_ADDS_FROM,
+    FirstBatch,
+    TxnProofs,
+    TxnVerification,
+)
+from penstock.model.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, TRANSACTIONAL_FLAG
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import (
@@ -27,13 +33,12 @@ from penstock.model.generated_errors import (
     RequestTimedOut,
     UnknownTopicId,
 )
-from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
-from penstock.partition.replica import Replica, VerifyTxn
+from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.quotas.client_quotas import ClientQuotas
@@ -45,7 +50,6 @@ from penstock.wire.produce import (
     decode_produce,
     encode_produce_response,
 )
-from penstock.wire.records import parse_batch_header
 
 Wait = tuple[ProducedPartition, Deferred[None]]
 """The result of a written batch, and the waiter for its acknowledgement."""
@@ -109,10 +113,10 @@ class Produce:
         )
 
     def handle(
-        self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None
+        self, context: RequestContext, request: ProduceRequest, proofs: TxnProofs | None = None
     ) -> Eventual[ProduceResponse | None]:
-        """Append each partition's batch. A transactional request comes here twice: `_verified` gives `verify_txn`."""
-        if verify_txn is None:
+        """Append each partition's batch. A transactional request comes here twice: `_verified` gives `proofs`."""
+        if proofs is None:
             if self._quotas.enabled:
                 self._charge(context, request)
             if request.transactional_id is not None:
@@ -120,7 +124,7 @@ class Produce:
         if not -1 <= request.acks <= 1:
             return self._all_failed(request, InvalidRequiredAcks())
         if (len(request.topics) != 1 or len(request.topics[0][2]) > PARTITIONS_AT_ONCE_MAX) and is_large(request):
-            return self._append_in_turns(context, owned(request), verify_txn)
+            return self._append_in_turns(context, owned(request), proofs)
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
         waits: list[Wait] = []
@@ -131,14 +135,14 @@ class Produce:
             produced: list[ProducedPartition] = []
             if partitions:
                 topics.append((name, topic_id, produced))
-            self._append(context, request.acks, (name, topic_id, partitions), verify_txn, produced, unfinished, waits)
+            self._append(context, request.acks, (name, topic_id, partitions), proofs, produced, unfinished, waits)
         if unfinished:
             return self._finish(context, request, topics, unfinished, waits)
         return self._reply(request, topics, waits)
 
     @in_turns
     async def _append_in_turns(
-        self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None
+        self, context: RequestContext, request: ProduceRequest, proofs: TxnProofs | None
     ) -> Eventual[ProduceResponse | None]:
         """Append to many partitions, over several turns of the loop."""
         topics: list[ProducedTopic] = []
@@ -151,7 +155,7 @@ class Produce:
                 topics.append((name, topic_id, produced))
             for partition in distinct:
                 part = (name, topic_id, [partition])
-                self._append(context, request.acks, part, verify_txn, produced, unfinished, waits)
+                self._append(context, request.acks, part, proofs, produced, unfinished, waits)
                 if self._turns.spent():
                     await self._turns.pause()
         return self._finish(context, request, topics, unfinished, waits)
@@ -161,7 +165,7 @@ class Produce:
         context: RequestContext,
         acks: int,
         topic: TopicRecords,
-        verify_txn: VerifyTxn | None,
+        proofs: TxnProofs | None,
         produced: list[ProducedPartition],
         unfinished: list[Unfinished],
         waits: list[Wait],
@@ -175,7 +179,8 @@ class Produce:
             try:
                 replica = self._replica(context, name, topic_id, index)
                 size = 0 if records is None else len(records)
-                appended = replica.append(records, now_ms, acks_all=acks == -1, version=version, verify_txn=verify_txn)
+                proof = None if proofs is None else proofs.of(replica.tp)
+                appended = replica.append(records, now_ms, acks_all=acks == -1, version=version, proof=proof)
                 if not isinstance(appended, Appended):
                     unfinished.append((result, replica, size, appended))
                     continue
@@ -197,37 +202,40 @@ class Produce:
         if not transactional_id:
             return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
-        producer, partitions = self._to_add(context, request) if version >= PRODUCE_ADDS_FROM else (None, ())
-        if producer is None:
-            return self.handle(context, request, self._verification.of_produce(transactional_id, version))
-
-        def write(refusal: BrokerError | None) -> Eventual[ProduceResponse | None]:
-            return self.handle(context, request, self._verification.of_produce(transactional_id, version, refusal))
-
-        added = self._verification.add(transactional_id, *producer, partitions)
-        if isinstance(added, Deferred):
+        if not self._verification.required(adds=version >= PRODUCE_ADDS_FROM):
+            return self.handle(context, request, NONE_REQUIRED)
+        first_batches = self._first_batches(context, request)
+        if not first_batches:
+            return self.handle(context, request, ALL_OPEN)
+        proofs = self._verification.of_produce(transactional_id, version, first_batches)
+        if isinstance(proofs, Deferred):
             owned(request)
-            return context.connection.hold(added).then(write, shielded=context.connection.report)
-        return write(added)
+            write = partial(self.handle, context, request)
+            return context.connection.hold(proofs).then(write, shielded=context.connection.report)
+        return self.handle(context, request, proofs)
 
-    def _to_add(
-        self, context: RequestContext, request: ProduceRequest
-    ) -> tuple[tuple[int, int] | None, tuple[TopicPartition, ...]]:
-        """Producer id and epoch of a request, and its partitions that have no records of the transaction yet."""
-        producer: tuple[int, int] | None = None
-        found: list[TopicPartition] = []
+    def _first_batches(self, context: RequestContext, request: ProduceRequest) -> list[FirstBatch]:
+        """The batches whose transaction is not open in their partition, each with a guard for its verification."""
+        found: list[FirstBatch] = []
         for name, topic_id, partitions in request.topics:
+            if len(partitions) > 1:
+                partitions = list(dict(partitions).items())
             for index, records in partitions:
                 if records is None or len(records) < HEADER_BYTES:
                     continue
-                header = parse_batch_header(records)
-                with suppress(BrokerError):
+                attributes, producer_id, epoch, sequence = PRODUCER.unpack_from(records, ATTRIBUTES_AT)
+                if not attributes & TRANSACTIONAL_FLAG:
+                    continue
+                try:
                     replica = self._replica(context, name, topic_id, index)
-                    id_, epoch = header.producer_id, header.producer_epoch
-                    if header.attributes & TRANSACTIONAL_FLAG and not replica.producers.is_open(id_, epoch):
-                        producer = producer or (id_, epoch)
-                        found.append(replica.tp)
-        return producer, tuple(found)
+                except BrokerError:
+                    # The append fails in the same way.
+                    continue
+                producers = replica.producers
+                if not producers.is_open(producer_id, epoch):
+                    guard = producers.guards.begin(producer_id, epoch, sequence, context.now_ms)
+                    found.append((replica, guard, epoch))
+        return found
 
     def _replica(self, context: RequestContext, name: str | None, topic_id: bytes | None, index: int) -> Replica:
         if name is None:

@@ -32,6 +32,8 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
+from penstock.partition.producers import NO_SEQUENCE
+from penstock.partition.verification import NOT_REQUIRED, TxnProof
 from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
@@ -325,36 +327,30 @@ class Transactions:
         response: Callable[[Result], commit_api.Response],
     ) -> Eventual[commit_api.Response]:
         """Commit if the group's partition is part of the transaction, or can be added to it."""
+        version = context.api_version
+        producer_id, epoch = request.producer_id, request.producer_epoch
         try:
             group = self._groups.of(request.group_id)
             group.check()
             group.check_commit(len(command.commit.entries))
-            place = TopicPartition(GROUP_OFFSETS_TOPIC, group.partition)
         except BrokerError as error:
             return response(error)
 
-        def verify(refusal: BrokerError | None) -> Eventual[commit_api.Response]:
-            verified = self._verification.check_offsets(
-                request.transactional_id,
-                place,
-                request.producer_id,
-                request.producer_epoch,
-                context.api_version,
-                refusal,
-            )
-            return after(verified, commit)
-
-        def commit(refusal: BrokerError | None) -> Eventual[commit_api.Response]:
-            if refusal is not None:
-                return response(refusal)
+        def commit(proof: TxnProof) -> Eventual[commit_api.Response]:
+            try:
+                # In the turn in which the commit is submitted: markers are written after the commits before them.
+                self._groups.of(request.group_id).check_txn(producer_id, epoch, proof)
+            except BrokerError as error:
+                return response(error)
             return submit(self._groups, request.group_id, command, response)
 
-        if context.api_version < OFFSETS_ADD_FROM:
-            return verify(None)
-        added = self._verification.add(request.transactional_id, request.producer_id, request.producer_epoch, (place,))
-        if isinstance(added, Deferred):
-            return context.connection.hold(added).then(verify, shielded=context.connection.report)
-        return verify(added)
+        if not self._verification.required(adds=version >= OFFSETS_ADD_FROM):
+            return commit(NOT_REQUIRED)
+        guard = group.replica.producers.guards.begin(producer_id, epoch, NO_SEQUENCE, context.now_ms)
+        proof = self._verification.of_offsets(request.transactional_id, version, group.replica, guard, epoch)
+        if isinstance(proof, Deferred):
+            return context.connection.hold(proof).then(commit, shielded=context.connection.report)
+        return commit(proof)
 
 
 def topic_results(

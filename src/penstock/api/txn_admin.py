@@ -19,7 +19,7 @@ from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.transactions.context import TxnCoordinatorContext
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import Marker, MarkerLog
 from penstock.transactions.record_formats import by_topic
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import STATE_BY_LABEL, Transaction, TxnState
@@ -41,20 +41,32 @@ class MarkerWriting:
     __slots__ = ("_codes", "_log", "_request", "_timeout_ms", "_timers", "_waits")
 
     def __init__(self, log: MarkerLog, request: markers_api.Request, *, timers: Timers, timeout_ms: int) -> None:
-        """`timeout_ms` is how long a written marker may take to be committed."""
+        """`timeout_ms` is how long written markers may take to be committed."""
         self._log = log
         self._request = request
         self._timers = timers
         self._timeout_ms = timeout_ms
         self._codes: dict[Place, int] = {}
         """The error codes of the markers that failed."""
-        self._waits: list[Deferred[None]] = []
+        self._waits: list[tuple[Place, Deferred[None]]] = []
         """Waiters for markers that are written but not committed yet."""
 
     async def run(self, turns: Turns) -> Eventual[markers_api.Response]:
         """Write every marker, also for a client that disconnects."""
         await turns.run(self._steps())
-        return after(Deferred.all(self._waits), lambda _: self._response())
+        waits = self._waits
+        committed = Deferred.all([wait.catch(Exception, partial(self._failed, place)) for place, wait in waits])
+        if isinstance(committed, Deferred):
+            timed = committed.timeout(self._timers, self._timeout_ms, RequestTimedOut)
+            committed = timed.catch(RequestTimedOut, self._expired)
+        return after(committed, lambda _: self._response())
+
+    def _expired(self, error: RequestTimedOut) -> list[None]:
+        """Fail the markers that are not committed; they stay in the log. Kafka responds with the timeout as well."""
+        for place, wait in self._waits:
+            if wait.abandoned:
+                self._failed(place, error)
+        return []
 
     def _steps(self) -> Iterator[None]:
         """Write one marker per step."""
@@ -70,19 +82,19 @@ class MarkerWriting:
         try:
             wait = self._log.write(
                 tp,
-                producer_id=marker.producer_id,
-                epoch=marker.producer_epoch,
-                commit=marker.transaction_result,
-                coordinator_epoch=marker.coordinator_epoch,
-                transaction_version=marker.transaction_version,
+                Marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.transaction_result,
+                    marker.coordinator_epoch,
+                    marker.transaction_version,
+                ),
             )
         except BrokerError as error:
             self._codes[place] = error.code
             return
         if wait is not None:
-            # A marker that times out stays in the log; Kafka responds with the timeout as well.
-            wait = wait.timeout(self._timers, self._timeout_ms, RequestTimedOut)
-            self._waits.append(wait.catch(Exception, partial(self._failed, place)))
+            self._waits.append((place, wait))
 
     def _failed(self, place: Place, error: Exception) -> None:
         self._codes[place], _ = wire_error(error)

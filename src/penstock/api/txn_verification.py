@@ -6,10 +6,8 @@ partitions that they write to. The error of a failure depends on the errors that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from penstock.api.coordinator_requests import submit
-from penstock.coordinator.step import Result
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -24,10 +22,11 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
 )
 from penstock.model.ids import TopicPartition
-from penstock.partition.replica import VerifyTxn
-from penstock.transactions.commands import AddPartitions
-from penstock.transactions.service import TxnCoordinatorService
+from penstock.partition.replica import Replica
+from penstock.partition.verification import NOT_REQUIRED, WAS_OPEN, TxnProof, VerificationGuard
+from penstock.transactions.commands import AddPartitions, VerifyPartitions
 from penstock.transactions.state import BUMPING_VERSION
+from penstock.transactions.verifier import Question, TxnVerifier, Verified
 
 PRODUCE_ABORTABLE_FROM = 11
 PRODUCE_ADDS_FROM = 12
@@ -37,72 +36,112 @@ OFFSETS_ADD_FROM = 5
 
 COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
+FirstBatch = tuple[Replica, VerificationGuard, int]
+"""A batch that may be the first of its transaction in a partition: the guard it was given, and its producer epoch."""
+
+
+class TxnProofs:
+    """The proofs of a Produce request, by partition."""
+
+    __slots__ = ("_asked", "_others")
+
+    def __init__(self, asked: Mapping[TopicPartition, TxnProof], others: TxnProof = WAS_OPEN) -> None:
+        self._asked = asked
+        self._others = others
+
+    def of(self, tp: TopicPartition) -> TxnProof:
+        return self._asked.get(tp, self._others)
+
+
+ALL_OPEN = TxnProofs({})
+NONE_REQUIRED = TxnProofs({}, NOT_REQUIRED)
+
 
 class TxnVerification:
-    """Verifies with the coordinators of this broker."""
+    """Asks the coordinators about writes of clients, and makes proofs of their responses.
 
-    def __init__(self, *, coordinators: TxnCoordinatorService, enabled: Callable[[], bool]) -> None:
+    The caller takes the guards of the partitions before it asks.
+    """
+
+    def __init__(self, *, verifier: TxnVerifier, enabled: Callable[[], bool]) -> None:
         """`enabled` says whether clients that add their partitions themselves are verified at all."""
-        self._coordinators = coordinators
+        self._verifier = verifier
         self._enabled = enabled
 
-    def of_produce(self, transactional_id: str, version: int, refusal: BrokerError | None = None) -> VerifyTxn:
-        """The verification of a transaction's first batch in a partition; a `refusal` is known beforehand."""
+    def required(self, *, adds: bool) -> bool:
+        return adds or self._enabled()
+
+    def of_produce(
+        self, transactional_id: str, version: int, first_batches: Sequence[FirstBatch]
+    ) -> Eventual[TxnProofs]:
+        """The proofs of a request, once the coordinator has verified or added the partitions of these batches."""
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
+        by_producer: dict[tuple[int, int], list[FirstBatch]] = {}
+        for first in first_batches:
+            _, guard, epoch = first
+            by_producer.setdefault((guard.producer_id, epoch), []).append(first)
 
-        def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-            error: Eventual[BrokerError | None] = refusal
-            if refusal is None and (adds or self._enabled()):
-                error = self._coordinators.verify(transactional_id, tp, producer_id, epoch)
-            # A replica verifies in the middle of an append: another broker's coordinator would have to respond before.
-            assert not isinstance(error, Deferred), "the coordinator is on this broker"
-            if error is not None:
-                raise error_for_producer(error, abortable=abortable, adds=adds)
-            return adds
+        def proofs(responses: list[Verified]) -> TxnProofs:
+            asked: dict[TopicPartition, TxnProof] = {}
+            for verified, batches in zip(responses, by_producer.values(), strict=True):
+                for replica, guard, epoch in batches:
+                    error = refusal(verified, replica, guard)
+                    if error is not None:
+                        error = error_for_producer(error, abortable=abortable, adds=adds)
+                    asked[replica.tp] = TxnProof(guard, epoch, adds=adds, error=error)
+            return TxnProofs(asked)
 
-        return verify_txn
+        responses: list[Eventual[Verified]] = []
+        for producer, batches in by_producer.items():
+            partitions = tuple(dict.fromkeys(replica.tp for replica, _, _ in batches))
+            responses.append(self._verifier.ask(question(transactional_id, *producer, partitions, adds=adds)))
+        return after(Deferred.all(responses), proofs)
 
-    def check_offsets(
-        self,
-        transactional_id: str,
-        place: TopicPartition,
-        producer_id: int,
-        epoch: int,
-        version: int,
-        refusal: BrokerError | None = None,
-    ) -> Eventual[BrokerError | None]:
-        """Why a transaction may not commit offsets to a partition of `__consumer_offsets`; None if it may."""
+    def of_offsets(
+        self, transactional_id: str, version: int, replica: Replica, guard: VerificationGuard, epoch: int
+    ) -> Eventual[TxnProof]:
+        """The proof of an offset commit to a partition of `__consumer_offsets`."""
         adds = version >= OFFSETS_ADD_FROM
 
-        def error_for_committer(error: BrokerError) -> BrokerError:
-            produce_error = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
-            # The group coordinator reports its own availability, not that of its log.
-            return CoordinatorNotAvailable() if isinstance(produce_error, NotEnoughReplicas) else produce_error
+        def proof(verified: Verified) -> TxnProof:
+            error = refusal(verified, replica, guard)
+            if error is not None:
+                error = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
+                if isinstance(error, NotEnoughReplicas):
+                    # The group coordinator reports its own availability, not that of its log.
+                    error = CoordinatorNotAvailable()
+            return TxnProof(guard, epoch, adds=adds, error=error)
 
-        if not adds and not self._enabled():
-            return None
-        if refusal is not None:
-            return error_for_committer(refusal)
-        verified = self._coordinators.verify(transactional_id, place, producer_id, epoch)
-        return after(verified, lambda error: None if error is None else error_for_committer(error))
+        asked = question(transactional_id, guard.producer_id, epoch, (replica.tp,), adds=adds)
+        return after(self._verifier.ask(asked), proof)
 
-    def add(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...]
-    ) -> Eventual[BrokerError | None]:
-        """Add partitions to a transaction; returns the error if that fails."""
-        command = AddPartitions(
+
+def question(
+    transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...], *, adds: bool
+) -> Question:
+    if adds:
+        return AddPartitions(
             transactional_id=transactional_id,
             producer_id=producer_id,
             epoch=epoch,
             partitions=partitions,
             transaction_version=BUMPING_VERSION,
         )
-        return submit(self._coordinators, transactional_id, command, refusal_in)
+    return VerifyPartitions(
+        transactional_id=transactional_id, producer_id=producer_id, epoch=epoch, partitions=partitions
+    )
 
 
-def refusal_in(result: Result) -> BrokerError | None:
-    return result if isinstance(result, BrokerError) else None
+def refusal(verified: Verified, replica: Replica, guard: VerificationGuard) -> BrokerError | None:
+    """Why a partition is not verified: the coordinator's error, or that a later coordinator has been here."""
+    error = verified.errors.get(replica.tp)
+    if error is None:
+        try:
+            replica.producers.check_coordinator(guard.producer_id, verified.coordinator_epoch)
+        except NotCoordinator as stale:
+            return stale
+    return error
 
 
 def error_for_producer(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:

@@ -38,7 +38,7 @@ class Family(Protocol):
 def every_api(parts: Parts) -> tuple[Api, ...]:
     """All but ApiVersions, which lists the others."""
     verification = TxnVerification(
-        coordinators=parts.transactions,
+        verifier=parts.verifier,
         enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,
     )
     changes = AdminLog(parts.ground.log.bind(part="admin"), is_managed=parts.groups.is_managed, turns=parts.turns)

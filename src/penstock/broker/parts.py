@@ -33,8 +33,9 @@ from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import MarkerLog, RoutedMarkers
 from penstock.transactions.service import TxnCoordinatorService
+from penstock.transactions.verifier import RoutedVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Parts:
     groups: GroupCoordinatorService
     transactions: TxnCoordinatorService
     markers: MarkerLog
+    verifier: RoutedVerifier
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     deletions: Deletions
@@ -127,6 +129,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     groups = make_groups(ground, replicas, timers)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock)
     producer_ids = ProducerIds(controller)
+    transactions = make_transactions(ground, replicas, timers, markers, producer_ids)
     return Parts(
         ground=ground,
         controller=controller,
@@ -138,8 +141,14 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         moving=make_moving(ground, replicas),
         fetches=make_fetches(ground, replicas, timers),
         groups=groups,
-        transactions=make_transactions(ground, replicas, timers, markers, producer_ids),
+        transactions=transactions,
         markers=markers,
+        verifier=RoutedVerifier(
+            broker_id=ground.settings().broker_id,
+            image=ground.catalog.image,
+            coordinators=transactions,
+            remote=None,
+        ),
         producer_ids=producer_ids,
         internal_topics=InternalTopics(controller=controller, config=ground.settings),
         deletions=make_deletions(ground, loop, metadata),
@@ -237,6 +246,8 @@ def make_transactions(
         threads=ground.threads.executor,
         log=ground.log.bind(part="transactions"),
         counters=ground.storage_counters,
-        markers=markers,
+        markers=RoutedMarkers(
+            broker_id=ground.settings().broker_id, image=ground.catalog.image, local=markers, remote=None
+        ),
         take_producer_id=producer_ids.next_at_hand,
     )

@@ -22,6 +22,7 @@ from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
+from penstock.partition.verification import TxnProof
 from penstock.wire.group_values import AssignmentEpoch
 from penstock.wire.records import RecordBatchBuilder
 
@@ -74,6 +75,16 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         """Reject a commit with more offsets than a batch can hold, before they are encoded."""
         if count * OFFSET_RECORD_BYTES_MIN > self._replica.config.max_message_bytes:
             raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
+
+    @property
+    def replica(self) -> Replica:
+        """This partition of `__consumer_offsets`, where commits of a transaction are verified."""
+        return self._replica
+
+    def check_txn(self, producer_id: int, epoch: int, proof: TxnProof) -> None:
+        """Reject a commit within a transaction unless the proof that it may be written here holds."""
+        self.check()
+        self._replica.producers.check_unsequenced(producer_id, epoch, proof)
 
     def submit(self, command: GroupCommand) -> Eventual[Result]:
         """Decide on a command. Raises if the shard is not serving."""

@@ -34,6 +34,9 @@ PRODUCER_EPOCH_AT = 51
 BASE_SEQUENCE_AT = 53
 RECORD_COUNT_AT = 57
 
+PRODUCER = Struct(">H20xqhi")
+"""Attributes, producer id, producer epoch and base sequence, from `ATTRIBUTES_AT` on."""
+
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10

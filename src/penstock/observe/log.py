@@ -31,6 +31,7 @@ PARTS = (
     "groups",
     "log",
     "maintenance",
+    "membership",
     "moving",
     "observe",
     "runtime",

@@ -13,11 +13,13 @@ from typing import NamedTuple
 from penstock.model.generated_errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotCoordinator,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
 from penstock.model.producers import CompletedTxn, ProducerSnapshot
+from penstock.partition.verification import TxnProof, VerificationGuards
 
 BATCHES_KEPT = 5
 """As many as a producer may have in flight; a retry older than that cannot be recognised."""
@@ -106,9 +108,10 @@ class FrozenProducers:
 class ProducerTable:
     """The producers of one partition."""
 
-    __slots__ = ("_committed_to", "_decided", "_entries", "_generation", "_open", "first_unstable")
+    __slots__ = ("_committed_to", "_decided", "_entries", "_generation", "_open", "first_unstable", "guards")
 
     def __init__(self) -> None:
+        self.guards = VerificationGuards()
         self._entries: dict[int, ProducerEntry] = {}
         self._generation = 0
         """How often the table was frozen."""
@@ -219,6 +222,7 @@ class ProducerTable:
             entry.txn_first_offset = base_offset
             self._open[base_offset] = producer_id
             self._find_first_unstable()
+            self.guards.drop(producer_id)
 
     def _admit(self, producer_id: int, epoch: int) -> ProducerEntry:
         entries = self._entries
@@ -233,6 +237,38 @@ class ProducerTable:
         """Whether a transaction that this producer began at this epoch is open here."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+
+    def check_first(self, producer_id: int, epoch: int, base_sequence: int, proof: TxnProof) -> None:
+        """Refuse a valid batch that would be the first of a transaction here, unless its proof allows that."""
+        if not proof.holds(self.guards, producer_id, epoch):
+            raise InvalidTxnState("Record was not part of an ongoing transaction")
+        if producer_id in self._entries:
+            return
+        if proof.adds and base_sequence != 0:
+            raise OutOfOrderSequenceNumber(f"Invalid sequence number for new producer {producer_id}: {base_sequence}")
+        guard = proof.guard
+        if guard is not None and guard.epoch == epoch and guard.lowest_sequence != base_sequence:
+            raise OutOfOrderSequenceNumber(
+                f"Out of order sequence number for producer {producer_id}: {base_sequence} "
+                f"(incoming seq. number), {guard.lowest_sequence} (earliest seen sequence)"
+            )
+
+    def check_unsequenced(self, producer_id: int, epoch: int, proof: TxnProof) -> None:
+        """Refuse a coordinator's write to a transaction that is not open here and whose proof does not hold."""
+        if proof.error is not None:
+            raise proof.error
+        if not self.is_open(producer_id, epoch) and not proof.holds(self.guards, producer_id, epoch):
+            self.check_epoch(producer_id, epoch)
+            raise InvalidTxnState("Offset commit was not part of an ongoing transaction")
+
+    def check_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
+        """Refuse what a coordinator says about a producer whose transactions a later coordinator has ended here."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and coordinator_epoch < entry.coordinator_epoch:
+            raise NotCoordinator(
+                f"Coordinator epoch of producer {producer_id} is {coordinator_epoch}, "
+                f"which is smaller than the last seen {entry.coordinator_epoch}"
+            )
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Refuse a coordinator's write as `check` does, except that such a write has no sequence to check."""
@@ -277,6 +313,7 @@ class ProducerTable:
 
         Its records stay unstable until the high watermark has passed the marker (`advance`).
         """
+        self.guards.drop(producer_id)
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._admit(producer_id, epoch)
@@ -321,6 +358,7 @@ class ProducerTable:
         """Forget producers idle for `idle_ms_max` that have no open transaction; returns how many."""
         entries = self._entries
         horizon = now_ms - idle_ms_max
+        self.guards.expire(horizon)
         gone = [id_ for id_, entry in entries.items() if entry.seen_ms <= horizon and entry.txn_first_offset < 0]
         for id_ in gone:
             del entries[id_]
@@ -352,6 +390,7 @@ class ProducerTable:
         self._find_first_unstable()
 
     def clear(self) -> None:
+        self.guards.clear()
         self._entries.clear()
         self._open.clear()
         self._decided.clear()

@@ -6,7 +6,7 @@ between two awaits.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from penstock.model.generated_errors import (
     MessageTooLarge,
     NotLeaderOrFollower,
     OffsetOutOfRange,
-    OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
 )
 from penstock.model.ids import TopicId, TopicPartition
@@ -51,6 +50,7 @@ from penstock.partition.validation import (
     validate,
     validate_within,
 )
+from penstock.partition.verification import TxnProof
 from penstock.partition.watchers import Watcher, WatcherNotifier, Watchers
 from penstock.storage import producer_snapshot
 from penstock.storage.flush import FlushJob
@@ -60,12 +60,6 @@ from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
-
-VerifyTxn = Callable[[TopicPartition, int, int], bool]
-"""Verifies that the transaction of a producer id and epoch covers a partition; raises where it does not.
-
-True where no other transaction has the epoch, so that sequences begin at 0 in every partition.
-"""
 
 FLUSH_NEVER = 2**63
 VERSION_NEWEST = 13
@@ -164,6 +158,7 @@ class Replica:
         if moved:
             self._committed_more()
         if not isinstance(self.role, Leader):
+            self.producers.guards.clear()
             self._fail_waiters(NotLeaderOrFollower())
 
     def leave(self, reason: BrokerError) -> None:
@@ -221,7 +216,7 @@ class Replica:
         *,
         acks_all: bool = False,
         internal: bool = False,
-        verify_txn: VerifyTxn | None = None,
+        proof: TxnProof | None = None,
         version: int = VERSION_NEWEST,
         transaction_version: int = 0,
     ) -> "Appended | Coroutine[Any, Any, Appended]":
@@ -229,7 +224,8 @@ class Replica:
 
         A large batch that has to be compressed or decompressed is validated in a thread: await the result before the
         next request of its producer. `internal` is for a coordinator's own batch, whose markers need
-        `transaction_version`; a client's transactional batch is verified with `verify_txn`.
+        `transaction_version`; a client's transactional batch needs a `proof` in case it is the first of
+        its transaction here.
         """
         role = self.role
         if not isinstance(role, Leader):
@@ -243,7 +239,7 @@ class Replica:
         header = plain_header(records, self._rules, now_ms, version, self.tp)
         if header is not None:
             return self._store(role, records, header, now_ms)
-        return self._append_validated(role, one_batch(records, version), now_ms, verify_txn)
+        return self._append_validated(role, one_batch(records, version), now_ms, proof)
 
     def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """Append a coordinator's batch: always light enough for the loop, and never a duplicate."""
@@ -258,15 +254,15 @@ class Replica:
         return self._store(role, sound, header, now_ms, internal=True)
 
     def _append_validated(
-        self, role: Leader, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
+        self, role: Leader, batch: memoryview, now_ms: int, proof: TxnProof | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """Append a batch that needs more than the common checks, or fails them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
-        if attributes & TRANSACTIONAL_FLAG and verify_txn is None:
+        if attributes & TRANSACTIONAL_FLAG and proof is None:
             raise TransactionalIdAuthorizationFailed()
         # A thread gets a copy: the request's buffer belongs to the connection.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
-            return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, proof)
         try:
             sound, header = validate(
                 batch, self._rules, now_ms, self.tp, internal=False, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
@@ -274,10 +270,10 @@ class Replica:
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
-            return self._append_later(memoryview(bytearray(batch)), now_ms, verify_txn)
-        return self._store(role, sound, header, now_ms, verify_txn=verify_txn)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, proof)
+        return self._store(role, sound, header, now_ms, proof=proof)
 
-    async def _append_later(self, copied: memoryview, now_ms: int, verify_txn: VerifyTxn | None) -> Appended:
+    async def _append_later(self, copied: memoryview, now_ms: int, proof: TxnProof | None) -> Appended:
         rules, tp, budget = self._rules, self.tp, self._decompression
         try:
             sound, header = await get_running_loop().run_in_executor(
@@ -285,7 +281,7 @@ class Replica:
             )
         except BrokerError as error:
             raise self._placed(error)
-        return self._store(self.leading(), sound, header, now_ms, verify_txn=verify_txn)
+        return self._store(self.leading(), sound, header, now_ms, proof=proof)
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Add the log start to the error of a refused batch; Kafka omits it for a batch too large or corrupt."""
@@ -300,7 +296,7 @@ class Replica:
         header: BatchHeader,
         now_ms: int,
         internal: bool = False,
-        verify_txn: VerifyTxn | None = None,
+        proof: TxnProof | None = None,
     ) -> Appended:
         """Append a valid batch, unless its producer's state makes it a duplicate or an error."""
         if batch.readonly:
@@ -310,10 +306,14 @@ class Replica:
         if producer_id >= 0:
             transactional = attributes & TRANSACTIONAL_FLAG != 0
             if not internal:
-                if transactional and not producers.is_open(producer_id, epoch):
-                    self._check_begins(producer_id, epoch, sequence, verify_txn)
+                first = transactional and not producers.is_open(producer_id, epoch)
+                if first and proof is not None and proof.error is not None:
+                    raise proof.error
                 try:
                     duplicate = producers.check(producer_id, epoch, sequence, last, transactional)
+                    if first and duplicate is None:
+                        assert proof is not None, f"{self.tp}: a transactional batch of {producer_id} without proof"
+                        producers.check_first(producer_id, epoch, sequence, proof)
                 except BrokerError as error:
                     raise self._placed(error)
                 if duplicate is not None:
@@ -331,16 +331,6 @@ class Replica:
         if end >= self._flush_at:
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, self.offsets.log_start, end)
-
-    def _check_begins(self, producer_id: int, epoch: int, sequence: int, verify_txn: VerifyTxn | None) -> None:
-        """Raise unless the coordinator verifies the producer of a transaction's first batch in this partition."""
-        assert verify_txn is not None, f"{self.tp}: a transactional batch of {producer_id} without verification"
-        if verify_txn(self.tp, producer_id, epoch) and sequence != 0 and self.producers.get(producer_id) is None:
-            raise self._placed(
-                OutOfOrderSequenceNumber(
-                    f"Invalid sequence number for new producer {producer_id} in partition {self.tp}: {sequence}"
-                )
-            )
 
     def _store_marker(
         self, role: Leader, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int

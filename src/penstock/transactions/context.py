@@ -26,7 +26,7 @@ from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.transactions.commands import MarkersWritten, TxnCommand
 from penstock.transactions.effects import WriteMarkers
-from penstock.transactions.markers import MARKERS_PER_TURN_MAX, MarkerLog
+from penstock.transactions.markers import MARKERS_PER_TURN_MAX, Marker, Markers
 from penstock.transactions.record_formats import encode_event
 from penstock.transactions.shard import TxnShard
 
@@ -65,7 +65,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         replica: Replica,
         shard: TxnShard,
         *,
-        markers: MarkerLog,
+        markers: Markers,
         clock: CoordinatorClock,
         timers: Timers,
         threads: Executor,
@@ -83,6 +83,11 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             write_timeout_ms=write_timeout_ms,
         )
         self._markers = markers
+
+    @property
+    def epoch(self) -> int:
+        """The coordinator epoch: leader epoch of this partition when the shard was loaded."""
+        return self._shard.coordinator_epoch
 
     def submit(self, command: TxnCommand) -> Eventual[Result]:
         """Decide on a command. Raises if the shard is not serving."""
@@ -141,14 +146,10 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             round_.retry.append(tp)
 
     def _write_marker(self, ending: WriteMarkers, tp: TopicPartition) -> Deferred[None] | None:
-        return self._markers.write(
-            tp,
-            producer_id=ending.producer_id,
-            epoch=ending.epoch,
-            commit=ending.commit,
-            coordinator_epoch=ending.coordinator_epoch,
-            transaction_version=ending.transaction_version,
+        marker = Marker(
+            ending.producer_id, ending.epoch, ending.commit, ending.coordinator_epoch, ending.transaction_version
         )
+        return self._markers.write(tp, marker)
 
     def _needs_none(self, ending: WriteMarkers, tp: TopicPartition, error: BrokerError) -> bool:
         """Whether a partition does not need the marker: it is deleted, or has newer state of the producer."""

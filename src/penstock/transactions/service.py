@@ -7,10 +7,6 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
-from penstock.model.deferred import Eventual
-from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import TransactionAbortable
-from penstock.model.ids import TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
 from penstock.observe.counters import StorageCounters
@@ -18,9 +14,8 @@ from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
-from penstock.transactions.commands import VerifyPartitions
 from penstock.transactions.context import TxnCoordinatorContext
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import Markers
 from penstock.transactions.record_formats import TxnReader
 from penstock.transactions.shard import TxnShard
 
@@ -39,7 +34,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         timers: Timers,
         threads: Executor,
         log: Logger,
-        markers: MarkerLog,
+        markers: Markers,
         take_producer_id: Callable[[], int | None],
         counters: StorageCounters | None = None,
     ) -> None:
@@ -73,19 +68,3 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
 
     def reader(self) -> TxnReader:
         return TxnReader()
-
-    def verify(
-        self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int
-    ) -> Eventual[BrokerError | None]:
-        """None if a partition is part of this producer's current transaction, else the error.
-
-        A coordinator on this broker responds at once, and the result holds until the loop's next turn.
-        """
-        asked = VerifyPartitions(
-            transactional_id=transactional_id, producer_id=producer_id, epoch=epoch, partitions=(tp,)
-        )
-        try:
-            missing = self.of(transactional_id).shard().missing(asked)
-        except BrokerError as error:
-            return error
-        return TransactionAbortable() if missing else None

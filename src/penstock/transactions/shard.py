@@ -65,13 +65,13 @@ class TxnShard:
     Effects are carried out once a step's events are committed.
     """
 
-    __slots__ = ("_coordinator_epoch", "_late_check_set", "_open", "_take_producer_id", "_transactions", "config")
+    __slots__ = ("_late_check_set", "_open", "_take_producer_id", "_transactions", "config", "coordinator_epoch")
 
     def __init__(self, config: BrokerConfig, take_producer_id: TakeProducerId, coordinator_epoch: int) -> None:
         """`coordinator_epoch` is the leader epoch of the partition: markers are fenced by it."""
         self.config = config
         self._take_producer_id = take_producer_id
-        self._coordinator_epoch = coordinator_epoch
+        self.coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, Transaction] = {}
         self._open: dict[str, None] = {}
         """The ids with an ongoing transaction, in the order in which the shard first applied one."""
@@ -352,7 +352,7 @@ class TxnShard:
             epoch=transaction.epoch,
             commit=transaction.state is TxnState.PREPARE_COMMIT,
             partitions=tuple(sorted(transaction.partitions)),
-            coordinator_epoch=self._coordinator_epoch,
+            coordinator_epoch=self.coordinator_epoch,
             transaction_version=transaction.version,
         )
 

@@ -121,7 +121,7 @@ def test_a_start_that_fails_after_the_logs_are_loaded_releases_their_directories
         await broker(disk, network, EmbeddedSource(tmp_path), notes).serve(stop)
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.broker.wiring.register", unavailable)
+        patch.setattr("penstock.controller.membership.register", unavailable)
         asyncio.run(refused_start())
     asyncio.run(start_and_stop())
 

@@ -18,6 +18,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRecord, InvalidTimestamp
 from penstock.partition.results import Appended
 from penstock.partition.validation import RECORD_ERRORS_MAX
+from penstock.partition.verification import NOT_REQUIRED
 from penstock.wire import compression
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.record_columns import Columns
@@ -154,7 +155,7 @@ def test_a_coordinator_loads_a_dense_batch_a_part_at_a_time() -> None:
     replica = rig.replica()
     small = [batch(b"a", b"b"), dense(), batch(b"c"), batch(b"d", producer_id=7, is_transactional=True), batch(b"e")]
     for data in small:
-        rig.append(replica, data, verify_txn=lambda *_: False)
+        rig.append(replica, data, proof=NOT_REQUIRED)
     reader = CountingReader()
 
     slices = list(event_slices(replica.log.view(), reader, SkippedBatches()))

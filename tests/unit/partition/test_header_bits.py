@@ -24,10 +24,10 @@ from penstock.model.batch import (
 )
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidProducerEpoch, InvalidRecord, InvalidTimestamp
-from penstock.model.ids import TopicPartition
 from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
 from penstock.partition.validation import HEAVY_BYTES
+from penstock.partition.verification import TxnProof
 from penstock.wire import compression
 from penstock.wire.records import Record, build_batch, crc_of, iter_batches, parse_batch_header
 
@@ -108,11 +108,12 @@ def with_attributes(data: bytearray, attributes: int) -> bytearray:
     return resealed(out)
 
 
-def of_this_producer(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-    """The coordinator of a transaction that one producer has open, at epoch 0."""
-    if (producer_id, epoch) != (PRODUCER, 0):
-        raise InvalidProducerEpoch
-    return False
+def proof_of(replica: Replica, data: bytearray) -> TxnProof:
+    """What the coordinator of a transaction that one producer has open, at epoch 0, says about a batch."""
+    header = parse_batch_header(data)
+    producer = (header.producer_id, header.producer_epoch)
+    guard = replica.producers.guards.begin(*producer, header.base_sequence, 0)
+    return TxnProof(guard, header.producer_epoch, error=None if producer == (PRODUCER, 0) else InvalidProducerEpoch())
 
 
 class Attempts:
@@ -120,14 +121,15 @@ class Attempts:
 
     def __init__(self, path: Path, count: int = 1) -> None:
         self._rig = Rig(topic(configs=path.configs, partitions=count))
-        self._verify_txn = of_this_producer if path.transactional else None
+        self._transactional = path.transactional
         self._next = 0
 
     def append(self, data: bytearray) -> tuple[BrokerError | None, Replica]:
         """The error of a refused batch, or None, and the partition."""
         replica = self._rig.replica(partition=self._next)
         try:
-            appended = replica.append(memoryview(data), self._rig.clock.ms, verify_txn=self._verify_txn)
+            proof = proof_of(replica, data) if self._transactional else None
+            appended = replica.append(memoryview(data), self._rig.clock.ms, proof=proof)
             if not isinstance(appended, Appended):
                 asyncio.run(finished(appended))
         except BrokerError as error:

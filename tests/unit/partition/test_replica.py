@@ -25,9 +25,9 @@ from penstock.model.generated_errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicPartition
 from penstock.model.topic import PartitionState
 from penstock.partition.replica import Replica
+from penstock.partition.verification import NOT_REQUIRED, WAS_OPEN, TxnProof
 from penstock.wire.records import RecordBatchBuilder, build_marker
 
 
@@ -48,11 +48,6 @@ def marker(*, commit: bool, producer_id: int = 5, epoch: int = 0, coordinator: i
         coordinator_epoch=coordinator,
         timestamp_ms=NOW_MS,
     )
-
-
-def verify_none(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-    """Verifies no producer."""
-    raise InvalidTxnState
 
 
 def begin(rig: Rig, replica: Replica, *texts: bytes, **kw: Any) -> None:
@@ -226,7 +221,7 @@ def test_transactions_are_recovered_after_a_crash() -> None:
     aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
-    again.append(replica, transactional(b"c", sequence=2), verify_txn=verify_none)
+    again.append(replica, transactional(b"c", sequence=2), proof=WAS_OPEN)
     with pytest.raises(TransactionCoordinatorFenced):
         again.append(replica, marker(commit=True, coordinator=-1), internal=True)
     again.append(replica, marker(commit=True, coordinator=1), internal=True)
@@ -236,18 +231,13 @@ def test_transactions_are_recovered_after_a_crash() -> None:
 def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    verified: list[tuple[TopicPartition, int, int]] = []
+    guard = replica.producers.guards.begin(5, 0, 0, rig.clock.ms)
 
-    def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-        verified.append((tp, producer_id, epoch))
-        return False
-
-    rig.append(replica, transactional(b"a"), verify_txn=verify_txn)
-    rig.append(replica, transactional(b"b", sequence=1), verify_txn=verify_none)
+    rig.append(replica, transactional(b"a"), proof=TxnProof(guard, 0))
+    rig.append(replica, transactional(b"b", sequence=1), proof=WAS_OPEN)
     with pytest.raises(InvalidTxnState):
-        rig.append(replica, transactional(b"c", epoch=1), verify_txn=verify_none)
+        rig.append(replica, transactional(b"c", epoch=1), proof=WAS_OPEN)
 
-    assert verified == [(replica.tp, 5, 0)]
     assert (replica.offsets.log_end, replica.offsets.last_stable) == (2, 0)
 
 
@@ -507,7 +497,7 @@ def test_a_marker_whose_append_takes_the_directory_offline_is_not_committed(monk
     async def scenario() -> None:
         rig = Rig(topic())
         replica = rig.replica()
-        rig.append(replica, transactional(b"a"), verify_txn=lambda *_: False)
+        rig.append(replica, transactional(b"a"), proof=NOT_REQUIRED)
         before = replica.offsets.high_watermark
         monkeypatch.setattr("penstock.storage.txn_index.append", fail)
 

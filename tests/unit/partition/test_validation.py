@@ -22,8 +22,8 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
-from penstock.model.ids import TopicPartition
 from penstock.partition.results import Appended
+from penstock.partition.verification import WAS_OPEN, TxnProof
 from penstock.wire import compression
 from penstock.wire.records import Record, build_batch, crc_of, parse_batch_header
 
@@ -373,11 +373,8 @@ def test_a_batch_in_a_read_only_buffer_is_copied() -> None:
 def test_transactional_batches_need_a_transaction() -> None:
     data = changed(batch(b"a", producer_id=3), attributes=TRANSACTIONAL_FLAG)
     assert refused(data, TransactionalIdAuthorizationFailed).code == 53
-
-    def refuse(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-        raise InvalidTxnState
-
-    assert refused(data, InvalidTxnState, verify_txn=refuse).code == 48
+    assert refused(data, InvalidTxnState, proof=TxnProof(error=InvalidTxnState())).code == 48
+    assert refused(data, InvalidTxnState, proof=WAS_OPEN).code == 48
 
 
 @settings(max_examples=300, deadline=None)

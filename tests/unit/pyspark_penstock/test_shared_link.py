@@ -116,11 +116,11 @@ def test_a_connection_that_its_broker_closed_meanwhile_is_made_again(
 ) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
         link.topics(["orders"])
-        [channel] = vars(link)["_channels"].values()
+        [connection] = vars(link)["_connections"].values()
         counting.closes_after = len(counting.api_keys)
-        channel.socket.sendall(b"\0\0\0\x0a" + bytes(10))
-        channel.socket.setblocking(True)
-        channel.socket.recv(1, 2)
+        connection.socket.sendall(b"\0\0\0\x0a" + bytes(10))
+        connection.socket.setblocking(True)
+        connection.socket.recv(1, 2)
     counting.closes_after = None
     with pool.link(settings(broker.bootstrap)) as link:
         assert link.leader("orders", 0) == ("h", 9)

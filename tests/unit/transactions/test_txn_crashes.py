@@ -16,8 +16,9 @@ from tests.unit.eventual import deliver
 from tests.unit.groups.coordinator_rig import OFFSETS, Groups
 from tests.unit.partition.rig import NOW_MS, Seeded, batch, topic
 
-from penstock.api.txn_verification import TxnVerification
+from penstock.api.txn_verification import FirstBatch, TxnVerification
 from penstock.groups.commands import CommitEntry, CommitOffsets, CommitReply, CommitTxnOffsets
+from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     ConcurrentTransactions,
@@ -47,6 +48,7 @@ from penstock.transactions.commands import (
 from penstock.transactions.markers import MarkerLog
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
+from penstock.transactions.verifier import LocalVerifier
 from penstock.wire.records import ABORT_MARKER, decode_records, iter_batches, parse_marker
 
 SEEDS = int(os.environ.get("PENSTOCK_TEST_TXN_SEEDS", 60))
@@ -55,6 +57,9 @@ STEPS = 600
 REST_TURNS_MAX = 3_000
 STATE, DATA = "__transaction_state", "data"
 CONFIGS = {"flush": "group"}
+VERIFYING_VERSION = 9
+"""A version of Produce whose clients have added their partitions."""
+
 PRODUCE_TIMEOUT_MS = 5_000
 RESPONSE_MS_MAX = 61_000
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -99,7 +104,7 @@ class Broker:
             take_producer_id=lambda: next(producer_ids),
         )
         self.transactions.start()
-        self.verification = TxnVerification(coordinators=self.transactions, enabled=lambda: True)
+        self.verification = TxnVerification(verifier=LocalVerifier(self.transactions), enabled=lambda: True)
         both = (self.groups.coordinators, self.transactions)
         self.loading = [asyncio.create_task(each.run()) for each in both]
 
@@ -255,9 +260,17 @@ class Client:
             base_sequence=self._sequences[partition],
             is_transactional=True,
         )
-        verify_txn = self._broker.verification.of_produce(self.name, 12 if self._version == BUMPING_VERSION else 9)
+        first: list[FirstBatch] = []
+        if not replica.producers.is_open(producer_id, epoch):
+            sequence = self._sequences[partition]
+            guard = replica.producers.guards.begin(producer_id, epoch, sequence, rig.clock.ms)
+            first.append((replica, guard, epoch))
+        # The partitions have been added by now, also to a transaction of version 2.
+        proofs = self._broker.verification.of_produce(self.name, VERIFYING_VERSION, first)
+        assert not isinstance(proofs, Deferred), "a coordinator on this broker verifies at once"
         try:
-            wait = replica.committed(rig.append(replica, data, acks_all=True, verify_txn=verify_txn).end)
+            appended = rig.append(replica, data, acks_all=True, proof=proofs.of(replica.tp))
+            wait = replica.committed(appended.end)
         except BrokerError as error:
             return [error]
         if wait is None:

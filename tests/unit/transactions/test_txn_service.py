@@ -27,12 +27,19 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.turns import Turns
 from penstock.testing.mem_disk import MemDisk
-from penstock.transactions.commands import AddPartitions, EndTransaction, InitProducer, TxnCommand
+from penstock.transactions.commands import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    TxnCommand,
+    VerifyPartitions,
+)
 from penstock.transactions.events import TransactionSaved
-from penstock.transactions.markers import MarkerLog
+from penstock.transactions.markers import Marker, MarkerLog
 from penstock.transactions.record_formats import encode_event
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION, TxnState
+from penstock.transactions.verifier import LocalVerifier
 from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.records import COMMIT_MARKER, RecordBatchBuilder, decode_records, parse_marker
 
@@ -231,10 +238,17 @@ def test_a_partition_that_was_not_added_is_not_verified() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS)
 
-        verify = world.coordinators.verify
-        assert verify("t", ORDERS, producer_id, epoch) is None
-        assert isinstance(verify("t", TopicPartition("orders", 1), producer_id, epoch), TransactionAbortable)
-        assert isinstance(verify("t", ORDERS, producer_id, epoch + 1), ProducerFenced)
+        def errors(epoch: int) -> dict[TopicPartition, type[BrokerError]]:
+            asked = VerifyPartitions(
+                transactional_id="t", producer_id=producer_id, epoch=epoch, partitions=(ORDERS, other)
+            )
+            verified = LocalVerifier(world.coordinators).ask(asked)
+            assert not isinstance(verified, Deferred)
+            return {tp: type(error) for tp, error in verified.errors.items()}
+
+        other = TopicPartition("orders", 1)
+        assert errors(epoch) == {other: TransactionAbortable}
+        assert errors(epoch + 1) == {ORDERS: ProducerFenced, other: ProducerFenced}
 
     asyncio.run(act())
 
@@ -406,14 +420,7 @@ def test_a_marker_for_a_negative_partition_is_rejected(topic_name: str) -> None:
         world = Transactions()
 
         with pytest.raises((NotCoordinator, UnknownTopicOrPartition)):
-            world.markers.write(
-                TopicPartition(topic_name, -1),
-                producer_id=PRODUCER_ID,
-                epoch=0,
-                commit=True,
-                coordinator_epoch=0,
-                transaction_version=0,
-            )
+            world.markers.write(TopicPartition(topic_name, -1), Marker(PRODUCER_ID, 0, True, 0, 0))
 
         assert world.outcomes(OFFSETS) == []
         with pytest.raises(NotCoordinator):
