@@ -48,6 +48,9 @@ class Life:
         self.active = True
         """Whether its callbacks run: not while it is paused, and never after its end."""
         self.ended: Ending | None = None
+        self._paused = False
+        self._stalls = 0
+        """Blocking calls that are not over yet."""
         self.held: deque[SimHandle] = deque()
         """Callbacks that wait for the end of a pause."""
         self._context = Context()
@@ -81,16 +84,35 @@ class Life:
         self._tasks_made += 1
         self._tasks[self._tasks_made] = task
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
     def pause(self) -> None:
         self.check()
+        self._paused = True
         self.active = False
 
     def resume(self) -> None:
         self.check()
-        self.active = True
-        ready = self.node.world.ready
-        ready.extendleft(reversed(self.held))
-        self.held.clear()
+        self._paused = False
+        self._go_on()
+
+    def stall(self, delay_s: float) -> None:
+        """Block this process for a while: what runs now ends, and the rest of its callbacks wait."""
+        self._stalls += 1
+        self.active = False
+        self.node.world.after(delay_s, self._end_stall)
+
+    def _end_stall(self) -> None:
+        self._stalls -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.ended is None and not self._paused and not self._stalls:
+            self.active = True
+            self.node.world.ready.extendleft(reversed(self.held))
+            self.held.clear()
 
     def end(self, ending: Ending) -> None:
         """End the process: what it was about to do is never done."""
@@ -157,7 +179,7 @@ class Node:
 
     @property
     def paused(self) -> bool:
-        return self.running and not self.life.active
+        return self.running and self.life.paused
 
     def start(self) -> Life:
         """Begin a new life."""
