@@ -18,13 +18,17 @@ from types import FrameType
 from typing import Any
 
 from penstock.broker.descriptors import divide, raise_limit
-from penstock.broker.process import arguments, settings
+from penstock.broker.process import BACKGROUND_THREADS_MIN, arguments, settings
 from penstock.broker.wiring import Broker
 from penstock.client.connection import Connection
 from penstock.client.wire_calls import WireCalls
+from penstock.metadata.embedded import EmbeddedSource
 from penstock.model import clock
 from penstock.model.batch import TRANSACTIONAL_FLAG
+from penstock.model.threads import ThreadPool
+from penstock.net.sockets import SocketNetwork
 from penstock.observe.log import LogFormat, configure, logger
+from penstock.storage.disk import RealDisk
 from penstock.wire.api import (
     add_partitions_to_txn,
     consumer_group_heartbeat,
@@ -254,6 +258,10 @@ async def walked(walk: Walk, config: Any, act: Callable[[], dict[str, Walk]]) ->
     stop = asyncio.Event()
     broker = Broker(
         config,
+        disk=RealDisk(),
+        threads=ThreadPool(BACKGROUND_THREADS_MIN),
+        network=SocketNetwork(),
+        store=EmbeddedSource(Path(config.data_directories[0])),
         clock=clock.SystemClock(),
         randomness=clock.SystemRandomness(),
         log=logger("walks"),

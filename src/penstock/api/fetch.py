@@ -289,7 +289,7 @@ def note_cold(outcome: Fetched | BrokerError, cold: list[FileSlice]) -> None:
             if not records.resident():
                 cold.append(records)
             elif len(records) <= COPY_BYTES_MAX:
-                outcome.records = records.read()
+                outcome.records = records.contents()
 
 
 def warm_all(cold: list[FileSlice]) -> None:

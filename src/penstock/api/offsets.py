@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
@@ -54,8 +55,9 @@ Search = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogView], T
 class Offsets:
     """Answers about positions; changes nothing."""
 
-    def __init__(self, *, replicas: Replicas, turns: Turns) -> None:
+    def __init__(self, *, replicas: Replicas, threads: Executor, turns: Turns) -> None:
         self._replicas = replicas
+        self._threads = threads
         self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
@@ -137,7 +139,7 @@ class Offsets:
     async def _search(self, searches: list[Search], version: int) -> None:
         for response, replica, readable, search in searches:
             try:
-                found = await searched(replica, search)
+                found = await searched(replica, search, self._threads)
             except BrokerError as error:
                 response.error_code, _ = wire_error(error)
                 continue
@@ -181,11 +183,13 @@ class Offsets:
         return response
 
 
-async def searched(replica: Replica, search: Callable[[LogView], TimedOffset | None]) -> TimedOffset | None:
+async def searched(
+    replica: Replica, search: Callable[[LogView], TimedOffset | None], threads: Executor
+) -> TimedOffset | None:
     """Search a log in a thread; again when a compaction changed its files meanwhile."""
     for _ in range(SEARCHES_MAX):
         try:
-            return await asyncio.to_thread(search, replica.log.view())
+            return await asyncio.get_running_loop().run_in_executor(threads, search, replica.log.view())
         except LogChanged:
             continue
         except OSError as error:

@@ -63,14 +63,14 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
         ),
         Fetch(
             fetches=parts.fetches,
-            threads=ground.threads,
+            threads=ground.threads.executor,
             loop=parts.loop,
             bytes_max=lambda: ground.settings().fetch_max_bytes,
             quotas=ground.quotas,
             traffic=ground.traffic,
             turns=parts.turns,
         ),
-        Offsets(replicas=parts.replicas, turns=parts.turns),
+        Offsets(replicas=parts.replicas, threads=ground.threads.executor, turns=parts.turns),
         TopicsRecords(replicas=parts.replicas, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness
 from penstock.model.ids import TopicId
+from penstock.model.threads import Threads
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
@@ -46,7 +46,7 @@ class Ground:
     logs: LogStore
     clock: Clock
     randomness: Randomness
-    threads: Executor
+    threads: Threads
     log: Logger
     quotas: ClientQuotas
     traffic: TopicTraffic
@@ -121,7 +121,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     turns = Turns(loop.call_soon, ground.clock.monotonic)
     timers = Timers(loop)
     flushes = GroupCommit(
-        ground.threads, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
+        ground.threads.executor, loop.call_soon_threadsafe, clock=ground.clock, counters=ground.storage_counters
     )
     replicas = make_replicas(ground, loop, turns, flushes)
     groups = make_groups(ground, replicas, timers)
@@ -155,7 +155,7 @@ def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns,
         clock=ground.clock,
         notifier=WatcherNotifier(loop.call_soon, turns),
         flushes=flushes,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="runtime"),
         is_deleted=ground.catalog.image.deletions.__contains__,
         deleted_names=lambda: {found.name for found in ground.catalog.image.deletions.values()},
@@ -166,7 +166,7 @@ def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: Me
     async def gone(topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
         found = ground.logs.deleted_for_good(topic_ids)
         if found:
-            await loop.run_in_executor(ground.threads, ground.logs.sync_names)
+            await loop.run_in_executor(ground.threads.executor, ground.logs.sync_names)
         return found
 
     return Deletions(
@@ -218,7 +218,7 @@ def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoor
         clock=ground.clock,
         randomness=ground.randomness,
         timers=timers,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="groups"),
         counters=ground.storage_counters,
     )
@@ -234,7 +234,7 @@ def make_transactions(
         config=ground.settings,
         clock=ground.clock,
         timers=timers,
-        threads=ground.threads,
+        threads=ground.threads.executor,
         log=ground.log.bind(part="transactions"),
         counters=ground.storage_counters,
         markers=markers,

@@ -23,13 +23,17 @@ from penstock.broker.wiring import Broker
 from penstock.config.broker import BrokerConfig
 from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
-from penstock.metadata.embedded import StoreDamaged, StoreInUse
+from penstock.metadata.embedded import EmbeddedSource, StoreDamaged, StoreInUse
 from penstock.metadata.store import StoreUnavailable
 from penstock.model.clock import SystemClock, SystemRandomness
+from penstock.model.threads import ThreadPool
+from penstock.net.sockets import SocketNetwork
 from penstock.observe.log import LEVELS, Levels, LogFormat, configure, logger
 from penstock.observe.log_queue import QueuedStream
 from penstock.storage.directories import StartRefused
+from penstock.storage.disk import RealDisk
 
+BACKGROUND_THREADS_MIN = 4
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -163,7 +167,16 @@ def run_broker(config: BrokerConfig, levels: Levels) -> int:
     log.info("descriptors", **asdict(budget))
     os.umask(PRIVATE_UMASK)
     broker = Broker(
-        config, clock=SystemClock(), randomness=SystemRandomness(), log=log, levels=levels, descriptors=budget
+        config,
+        disk=RealDisk(),
+        threads=ThreadPool(max(config.background_threads, BACKGROUND_THREADS_MIN)),
+        network=SocketNetwork(),
+        store=EmbeddedSource(Path(config.data_directories[0])),
+        clock=SystemClock(),
+        randomness=SystemRandomness(),
+        log=log,
+        levels=levels,
+        descriptors=budget,
     )
     try:
         run_loop(broker)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from penstock.api.api_versions import ApiVersions
@@ -23,15 +21,17 @@ from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
 from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
-from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
 from penstock.metadata.image import ImageDelta
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
+from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
+from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
+from penstock.net.transport import Network
 from penstock.observe.counters import RequestCounters, StorageCounters, ThrottleCounters, TopicTraffic
 from penstock.observe.groups import GroupSource
 from penstock.observe.http import ObserveServer
@@ -41,22 +41,29 @@ from penstock.observe.metrics import Collector
 from penstock.observe.partitions import ClusterSource
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.directories import LogDirectory, StartRefused
-from penstock.storage.disk import RealDisk
+from penstock.storage.disk import Disk
 from penstock.storage.producer_id_floor import ProducerIdFloor
 from penstock.storage.store import LogStore
 from penstock.wire.api.table import TABLE
 
-BACKGROUND_THREADS_MIN = 4
 FOREVER_S = 1e9
 
 
 class Broker:
-    """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean."""
+    """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean.
+
+    What it asks of a machine (files, threads, connections, time, randomness) and the metadata store are given to it; it
+    runs on the event loop that runs `serve`.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
+        disk: Disk,
+        threads: Threads,
+        network: Network,
+        store: StoreSource,
         clock: Clock,
         randomness: Randomness,
         log: Logger,
@@ -64,6 +71,10 @@ class Broker:
         levels: Levels | None = None,
     ) -> None:
         self._config = config
+        self._disk = disk
+        self._threads = threads
+        self._network = network
+        self._store = store
         self._descriptors = descriptors
         self._listeners: list[Listener] = []
         self._throttles = ThrottleCounters()
@@ -72,10 +83,10 @@ class Broker:
             {key: entry.name for key, entry in TABLE.items()},
             {code: error.name for code, error in ERRORS_BY_CODE.items()},
         )
-        self._threads = ThreadPoolExecutor(max(config.background_threads, BACKGROUND_THREADS_MIN), "background")
         logs = LogStore(
             config.data_directories,
-            disk=RealDisk(),
+            disk=disk,
+            threads=threads,
             clock=clock,
             randomness=randomness,
             log=log.bind(part="storage"),
@@ -88,7 +99,7 @@ class Broker:
             logs=logs,
             clock=clock,
             randomness=randomness,
-            threads=self._threads,
+            threads=threads,
             log=log,
             levels=levels or Levels(),
             quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),
@@ -103,19 +114,22 @@ class Broker:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Bind, load, serve; return when `stop` is set and everything is closed."""
-        listeners = self._bind()
-        home = Path(self._config.data_directories[0])
-        home.mkdir(parents=True, exist_ok=True)
-        if not (home / FILE_NAME).exists():
-            # Before anything is stored: a start that is refused leaves no trace.
-            self._new_cluster_id()
-        metadata = await EmbeddedStore.open(home)
         try:
-            await self._join(metadata, listeners)
-            await self._run(metadata, listeners, stop)
+            listeners = self._bind()
+            self._disk.make_directory(self._config.data_directories[0], parents=True)
+            if not self._store.exists():
+                # Before anything is stored: a start that is refused leaves no trace.
+                self._new_cluster_id()
+            metadata = await self._store.open()
+            try:
+                await self._join(metadata, listeners)
+                await self._run(metadata, listeners, stop)
+            finally:
+                self._ground.catalog.close()
+                await metadata.close()
         finally:
-            self._ground.catalog.close()
-            await metadata.close()
+            for listener in self._listeners:
+                listener.close()
             self._threads.shutdown()
 
     # Starting
@@ -129,6 +143,7 @@ class Broker:
                 name=endpoint.name,
                 host=endpoint.host,
                 port=endpoint.port,
+                network=self._network,
                 serve=lambda connection, frame: self._dispatcher(connection, frame),
                 limits=self._listener_limits,
                 connections_of_all=lambda: sum(each.connections for each in self._listeners),
@@ -173,7 +188,7 @@ class Broker:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
 
-    async def _join(self, metadata: EmbeddedStore, listeners: list[Listener]) -> None:
+    async def _join(self, metadata: MetadataStore, listeners: list[Listener]) -> None:
         """Make or find the cluster, take in its metadata, and open the logs."""
         config = self._config
         await bootstrap_cluster(metadata, self._new_cluster_id)
@@ -194,7 +209,7 @@ class Broker:
             randomness=self._ground.randomness,
             config=self._ground.settings,
             epoch_version=epoch_version,
-            id_floor=ProducerIdFloor(RealDisk(), config.data_directories[0]),
+            id_floor=ProducerIdFloor(self._disk, config.data_directories[0], self._threads.executor),
         )
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)
@@ -206,8 +221,8 @@ class Broker:
             if theirs != wanted:
                 home = self._config.data_directories[0]
                 raise StartRefused(
-                    f"{path} holds logs of cluster {theirs}, and {home}/{FILE_NAME}, which names their topics, is "
-                    f"missing or empty. Restore it from a copy. Without one, 'penstock log adopt --data {home}' makes "
+                    f"{path} holds logs of cluster {theirs}, and {self._store}, which names their topics, is missing "
+                    f"or empty. Restore it from a copy. Without one, 'penstock log adopt --data {home}' makes "
                     f"topics of the logs; or set cluster.id={theirs} to start with none, which sets the logs aside."
                 )
         return wanted or readable_id(self._ground.randomness)
@@ -223,7 +238,7 @@ class Broker:
 
     # Running
 
-    async def _run(self, metadata: EmbeddedStore, listeners: list[Listener], stop: asyncio.Event) -> None:
+    async def _run(self, metadata: MetadataStore, listeners: list[Listener], stop: asyncio.Event) -> None:
         parts = make_parts(self._ground, self._controller, metadata)
         # Known before it begins: a disk that fails meanwhile takes its partitions along.
         self._parts = parts
@@ -252,7 +267,7 @@ class Broker:
             quotas=self._ground.quotas,
             throttles=self._throttles,
             turns=parts.turns,
-            threads=self._threads,
+            threads=self._threads.executor,
         )
 
     def _make_observer(self, parts: Parts, listeners: list[Listener]) -> ObserveServer:
@@ -282,7 +297,11 @@ class Broker:
             self._ground.storage_counters,
         )
         return ObserveServer(
-            Collector(sources), readings.waiting_for, self._ground.log.bind(part="observe"), parts.turns
+            Collector(sources),
+            readings.waiting_for,
+            self._ground.log.bind(part="observe"),
+            parts.turns,
+            self._threads.executor,
         )
 
     def _shows_partitions(self) -> bool:

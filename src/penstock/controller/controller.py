@@ -191,11 +191,11 @@ class Controller:
             assert node is not None, "the store has not been bootstrapped"
             floor = self._id_floor
             # Metadata from an older copy counts ids again that the logs know.
-            first = max(int(node.data), 0 if floor is None else await asyncio.to_thread(floor.read))
+            first = max(int(node.data), 0 if floor is None else await floor.read())
             end = first + PRODUCER_ID_BLOCK
             await self._write([Set(PRODUCER_IDS, b"%d" % end, node.version)])
             if floor is not None:
-                await asyncio.to_thread(floor.write, end)
+                await floor.write(end)
         return range(first, end)
 
     async def _carry_out_in_parts(

@@ -5,7 +5,7 @@ from threading import Event
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
-from penstock.maintenance.throttle import OffLoop, StoppableThrottle, Stopped
+from penstock.maintenance.throttle import OffLoop, Pause, StoppableThrottle, Stopped
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
@@ -47,6 +47,7 @@ class Compacting:
         clock: Clock,
         off_loop: OffLoop,
         stopping: Event,
+        pause: Pause,
         log: Logger,
         counters: StorageCounters,
     ) -> None:
@@ -56,6 +57,7 @@ class Compacting:
         self._clock = clock
         self._off_loop = off_loop
         self._stopping = stopping
+        self._pause = pause
         self._log = log
         self._counters = counters
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
@@ -120,7 +122,9 @@ class Compacting:
             self._clock.now_ms(),
             stable=replica.offsets.last_stable,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
-            throttle=StoppableThrottle(config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping),
+            throttle=StoppableThrottle(
+                config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping, self._pause
+            ),
         )
         if work is None:
             return

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from threading import Event
 
 from penstock.config.broker import BrokerConfig
@@ -11,6 +10,7 @@ from penstock.model.clock import Clock, Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import LogDirNotFound
 from penstock.model.ids import TopicPartition
+from penstock.model.threads import Threads
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
@@ -33,7 +33,7 @@ class Moving:
         config: Callable[[], BrokerConfig],
         clock: Clock,
         randomness: Randomness,
-        threads: Executor,
+        threads: Threads,
         log: Logger,
     ) -> None:
         self._replicas = replicas
@@ -105,13 +105,13 @@ class Moving:
         loop = asyncio.get_running_loop()
         while True:
             bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second
-            throttle = StoppableThrottle(max(bytes_per_second, 1), self._clock, self._stopping)
-            await loop.run_in_executor(self._threads, move.copy, throttle)
+            throttle = StoppableThrottle(max(bytes_per_second, 1), self._clock, self._stopping, self._threads.pause)
+            await loop.run_in_executor(self._threads.executor, move.copy, throttle)
             if replica.is_offline or not still_wanted():
                 return
             if try_switch(move):
                 break
-        await loop.run_in_executor(self._threads, move.settle)
+        await loop.run_in_executor(self._threads.executor, move.settle)
         retire(move, self._store.trash, self._unique())
         self._log.info("partition_moved", partition=str(replica.tp), to=move.target.path)
 

@@ -7,7 +7,6 @@ fails takes its directory offline and nobody else's; a bug in one task is report
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Executor
 from functools import partial
 from threading import Event
 
@@ -19,6 +18,7 @@ from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicPartition
+from penstock.model.threads import Threads
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
@@ -65,7 +65,7 @@ class Maintenance:
         store: LogStore,
         config: Callable[[], BrokerConfig],
         clock: Clock,
-        threads: Executor,
+        threads: Threads,
         flushes: GroupCommit,
         log: Logger,
         quotas: ClientQuotas | None = None,
@@ -92,6 +92,7 @@ class Maintenance:
             clock=clock,
             off_loop=self._off_loop,
             stopping=self._stopping,
+            pause=threads.pause,
             log=log,
             counters=counters,
         )
@@ -136,7 +137,7 @@ class Maintenance:
             await self._sleep(0)
 
     async def _off_loop(self, call: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.executor, call)
 
     # Dropping
 
@@ -248,7 +249,9 @@ class Maintenance:
 
     async def scrub(self) -> None:
         """Read every finished segment once, slowly, and tell of damage."""
-        throttle = StoppableThrottle(self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping)
+        throttle = StoppableThrottle(
+            self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping, self._threads.pause
+        )
         seen: set[TopicPartition] = set()
         while (jobs := self.scrubber.next_jobs(self._store)) and jobs[0].tp not in seen:
             seen.add(jobs[0].tp)

@@ -13,6 +13,9 @@ BYTES_PER_SECOND_MAX = 1e15
 
 Result = TypeVar("Result")
 
+Pause = Callable[[float, Event], None]
+"""Waits in a thread for so many seconds, or until the event is set."""
+
 
 class OffLoop(Protocol):
     """Makes a call in a thread."""
@@ -27,17 +30,19 @@ class Stopped(Exception):
 class StoppableThrottle(Throttle):
     """A throttle whose sleep ends with the broker. Off the loop."""
 
-    __slots__ = ("_stopping",)
+    __slots__ = ("_pause", "_stopping")
 
-    def __init__(self, bytes_per_second: float, clock: Clock, stopping: Event) -> None:
+    def __init__(self, bytes_per_second: float, clock: Clock, stopping: Event, pause: Pause) -> None:
         self._stopping = stopping
-        super().__init__(min(bytes_per_second, BYTES_PER_SECOND_MAX), clock, self._pause)
+        self._pause = pause
+        super().__init__(min(bytes_per_second, BYTES_PER_SECOND_MAX), clock, self._pause_unless_stopped)
 
     def done(self, count: int) -> None:
         if self._stopping.is_set():
             raise Stopped
         super().done(count)
 
-    def _pause(self, seconds: float) -> None:
-        if self._stopping.wait(seconds):
+    def _pause_unless_stopped(self, seconds: float) -> None:
+        self._pause(seconds, self._stopping)
+        if self._stopping.is_set():
             raise Stopped

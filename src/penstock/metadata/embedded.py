@@ -364,3 +364,19 @@ def _open(file: Path) -> _Database:
         database.connection.close()
         raise
     return database
+
+
+class EmbeddedSource:
+    """The store in a file of a directory, which has to be there when it is opened."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __str__(self) -> str:
+        return str(self._directory / FILE_NAME)
+
+    def exists(self) -> bool:
+        return (self._directory / FILE_NAME).exists()
+
+    async def open(self) -> EmbeddedStore:
+        return await EmbeddedStore.open(self._directory)

@@ -97,3 +97,13 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """End the session: its ephemeral nodes are removed."""
         ...
+
+
+class StoreSource(Protocol):
+    """Where a broker finds its metadata store when it starts. As a string, it says where that is, for messages."""
+
+    def exists(self) -> bool:
+        """Whether there is metadata already; nothing is made by asking."""
+        ...
+
+    async def open(self) -> MetadataStore: ...

@@ -1,8 +1,8 @@
-"""One client's socket: bytes in, frames to the server, responses out in the order of their requests.
+"""One client's connection: bytes in, frames to the server, responses out in the order of their requests.
 
-The socket is driven by readiness callbacks instead of an asyncio transport, for two reasons that can be measured:
-received bytes land in one buffer that is handed on without a copy, and a file's bytes leave by `sendfile` without
-ever entering the process.
+Its transport (`penstock.net.transport`) is driven by readiness callbacks instead of asyncio's streams, for two reasons
+that can be measured: received bytes land in one buffer that is handed on without a copy, and a file's bytes leave by
+`sendfile` without ever entering the process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import mmap
-import os
-import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -24,6 +22,7 @@ from penstock.model.deferred import Deferred
 from penstock.net.eager import begun
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import Buffer, CloseConnection, FileRange, Frame, Outcome
+from penstock.net.transport import Transport
 from penstock.net.turns import Turns
 
 T = TypeVar("T")
@@ -98,16 +97,16 @@ class Connection:
     """
 
     __slots__ = (
-        "_charged", "_closed_callback", "_end", "_fd", "_frame_began_s", "_gathering", "_held", "_kept",
-        "_last_active_s", "_limits", "_loop", "_memory", "_muted", "_on_bug", "_out", "_out_bytes", "_queued",
-        "_reading", "_serve", "_slots", "_sock", "_spawn", "_start", "_starved_for", "_turns", "_unmute_timer", "_view",
-        "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic", "peer", "requests",
-        "software",
+        "_charged", "_closed_callback", "_end", "_frame_began_s", "_gathering", "_held", "_kept", "_last_active_s",
+        "_limits", "_loop", "_memory", "_muted", "_on_bug", "_out", "_out_bytes", "_queued", "_reading",
+        "_receive_into", "_send_one", "_serve", "_slots", "_spawn", "_start", "_starved_for", "_turns",
+        "_unmute_timer", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic",
+        "peer", "requests", "software", "transport",
     )  # fmt: skip
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         *,
         peer: str,
         listener: str,
@@ -121,8 +120,10 @@ class Connection:
         on_closed: Callable[[Connection, str], None],
         on_bug: Callable[[str, BaseException], None],
     ) -> None:
-        self._sock = sock
-        self._fd = sock.fileno()
+        self.transport = transport
+        # Bound once, since every request calls them.
+        self._receive_into = transport.receive_into
+        self._send_one = transport.send
         self.peer = peer
         self.listener = listener
         self.software: tuple[str, str] = SOFTWARE_UNKNOWN
@@ -180,7 +181,7 @@ class Connection:
             # While nothing was read, the peer could not help being late.
             self._frame_began_s = self.monotonic()
         self._reading = True
-        self._loop.add_reader(self._fd, self._on_readable)
+        self.transport.on_readable(self._on_readable)
 
     def _blocked(self) -> bool:
         """Whether no request may be served: one is being worked at, a throttle, unsent responses, its share is used."""
@@ -189,7 +190,7 @@ class Connection:
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self.transport.on_readable(None)
 
     def _full(self) -> bool:
         return self._out_bytes > self._limits.out_bytes_max or len(self._slots) >= self._limits.requests_waiting_max
@@ -201,7 +202,7 @@ class Connection:
                 if room is None:
                     self._pause()
                     return
-                received = self._sock.recv_into(room)
+                received = self._receive_into(room)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -543,10 +544,10 @@ class Connection:
         if self._out:
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self._fd, self._on_writable)
+                self.transport.on_writable(self._on_writable)
         elif self._writing:
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self.transport.on_writable(None)
 
     def _on_writable(self) -> None:
         try:
@@ -571,7 +572,7 @@ class Connection:
                 # Sending nothing is no progress: the loop would never end.
                 out.popleft()
             elif isinstance(first, IN_MEMORY):
-                if not self._sent(self._sock.send(first) if len(out) == 1 else self._send_vector()):
+                if not self._sent(self._send_one(first) if len(out) == 1 else self._send_vector()):
                     return
             else:
                 out[0] = RestOfFile(first)
@@ -579,7 +580,7 @@ class Connection:
     def _send_file(self, rest: RestOfFile) -> bool:
         """Send the next bytes of a file; whether the kernel took all it was asked to."""
         wanted = min(rest.length, SENDFILE_BYTES_MAX)
-        sent = os.sendfile(self._fd, rest.fd, rest.position, wanted)
+        sent = self.transport.send_file(rest.file, rest.position, wanted)
         if sent == 0:
             raise OSError(errno.EIO, "a file ended before its slice")
         self._out_bytes -= sent
@@ -592,16 +593,15 @@ class Connection:
 
     def _send_vector(self) -> int:
         vector: list[bytes | bytearray | memoryview] = []
-        more = 0
+        file_follows = False
         for buffer in self._out:
             if not isinstance(buffer, IN_MEMORY):
-                # The kernel keeps the last small piece back to send it with the file's first bytes.
-                more = socket.MSG_MORE
+                file_follows = True
                 break
             vector.append(buffer)
             if len(vector) == SENDMSG_BUFFERS_MAX:
                 break
-        return self._sock.sendmsg(vector, (), more)
+        return self.transport.send_vector(vector, file_follows)
 
     def _sent(self, sent: int) -> bool:
         """Take off what has left; whether it ended between two pieces."""
@@ -646,9 +646,6 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def fileno(self) -> int:
-        return self._fd
-
     def overdue(self, now_s: float, *, is_reset: bool = False) -> str | None:
         """Why this connection should be closed, if it should. Called from time to time.
 
@@ -663,7 +660,8 @@ class Connection:
         if late_s > limits.frame_s and waits:
             return f"a frame did not arrive whole within {limits.frame_s:g} s"
         if self._held or self._muted or self._queued or self._slots or self._starved_for:
-            return self._vanished()
+            # A reset may go unnoticed while a response waits: some loops report an error only to a reader.
+            return self.transport.peer_left()
         quiet_s = now_s - self._last_active_s
         if not self.requests and quiet_s > limits.first_request_s:
             return f"no request within {limits.first_request_s:g} s"
@@ -672,15 +670,6 @@ class Connection:
         if self._start == self._end and len(self._view) > BUFFER_REST_BYTES and quiet_s > 1.0:
             self._shrink(BUFFER_REST_BYTES)
         return None
-
-    def _vanished(self) -> str | None:
-        """A peer that resets while its response waits may go unnoticed: some loops report an error only to a reader."""
-        try:
-            return None if self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else "the peer closed"
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError as error:
-            return f"receive failed: {error.strerror}"
 
     def close(self, reason: str) -> None:
         """Let go of the socket and of every response still waited for. Closing twice is closing once."""
@@ -696,7 +685,7 @@ class Connection:
         if self._unmute_timer is not None:
             # It would keep a connection that is gone in memory for as long as a client is throttled: days, perhaps.
             steps.append(self._unmute_timer.cancel)
-        steps += [self._sock.close, lambda: self._memory.release(self), lambda: self._closed_callback(self, reason)]
+        steps += [self.transport.close, lambda: self._memory.release(self), lambda: self._closed_callback(self, reason)]
         for step in steps:
             try:
                 step()
@@ -706,7 +695,7 @@ class Connection:
     def _stop_writing(self) -> None:
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self.transport.on_writable(None)
 
     def fail(self, error: Exception) -> None:
         """Close this connection because of a bug, and report the bug."""
@@ -732,12 +721,11 @@ def mapped(wanted: int) -> mmap.mmap:
 
 
 class RestOfFile:
-    """A range of a file on its way out, and how far it is. It has the range, which has the file open."""
+    """A range of a file on its way out, and how far it is."""
 
-    __slots__ = ("_range", "fd", "length", "position")
+    __slots__ = ("file", "length", "position")
 
     def __init__(self, whole: FileRange) -> None:
-        self._range = whole
-        self.fd = whole.fileno()
+        self.file = whole
         self.position = whole.position
         self.length = len(whole)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import select
-import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from typing import Any
 from penstock.net.connection import Connection, ConnectionLimits, Serve
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import CloseConnection
+from penstock.net.transport import Acceptor, Network, Transport
 from penstock.net.turns import Turns
 
 ACCEPTS_PER_EVENT_MAX = 64
@@ -53,6 +52,7 @@ class Listener:
         name: str,
         host: str,
         port: int,
+        network: Network,
         serve: Serve,
         limits: Callable[[], ListenerLimits],
         connections_of_all: Callable[[], int],
@@ -66,6 +66,7 @@ class Listener:
         self.name = name
         self.host = host
         self.port = port
+        self._network = network
         self._serve = serve
         self._limits = limits
         self._connections_of_all = connections_of_all
@@ -76,9 +77,10 @@ class Listener:
         self._on_warning = on_warning
         self._warned_s: dict[str, float] = {}
         self._on_bug = on_bug
-        self.open_connections: set[Connection] = set()
+        self.open_connections: dict[Connection, None] = {}
+        """In the order in which they were accepted."""
         self._by_address: Counter[str] = Counter()
-        self._socket: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._accepted_this_second = 0
         self._paused: str | None = None
@@ -100,31 +102,23 @@ class Listener:
 
     def bind(self) -> None:
         """Take the port, before anything else is started: a port in use should fail first."""
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setblocking(False)
-            sock.bind(address)
-        except OSError:
-            sock.close()
-            raise
-        self.port = sock.getsockname()[1]
-        self._socket = sock
+        self._acceptor = self._network.bind(self.host, self.port)
+        self.port = self._acceptor.port
+
+    def close(self) -> None:
+        """Give the port back. Harmless when it is not taken."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled. Every task a connection starts is a child of this one."""
-        sock = self._socket
-        assert sock is not None, "bind comes first"
-        loop = asyncio.get_running_loop()
-        self._turns = Turns(loop.call_soon, self._monotonic)
-        sock.listen(self._limits().backlog)
+        assert self._acceptor is not None, "bind comes first"
+        self._turns = Turns(asyncio.get_running_loop().call_soon, self._monotonic)
         try:
+            self._acceptor.listen(self._limits().backlog, self._on_acceptable)
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                loop.add_reader(sock.fileno(), self._on_acceptable)
                 ready()
                 while True:
                     await asyncio.sleep(SWEEP_S)
@@ -138,28 +132,20 @@ class Listener:
         finally:
             # A connection that closes lets a listener that is out of descriptors accept again: not this one any more.
             self._paused = None
-            loop.remove_reader(sock.fileno())
-            sock.close()
+            self.close()
             for connection in tuple(self.open_connections):
                 connection.close("the broker is stopping")
 
     def _sweep(self) -> None:
         now_s = self._monotonic()
-        reset = self._reset_by_peers()
+        reset = self._network.reset_by_peers([connection.transport for connection in self.open_connections])
         for connection in tuple(self.open_connections):
             try:
-                reason = connection.overdue(now_s, is_reset=connection.fileno() in reset)
+                reason = connection.overdue(now_s, is_reset=connection.transport in reset)
                 if reason is not None:
                     connection.close(reason)
             except Exception as error:
                 connection.fail(error)
-
-    def _reset_by_peers(self) -> set[int]:
-        """Descriptors whose connection is gone: uvloop drops a reader on such an error without calling it."""
-        states = select.poll()
-        for connection in self.open_connections:
-            states.register(connection.fileno(), 0)
-        return {descriptor for descriptor, _ in states.poll(0)}
 
     def _on_acceptable(self) -> None:
         try:
@@ -169,13 +155,15 @@ class Listener:
             self._on_bug("listener", error)
 
     def _accept(self, limits: ListenerLimits) -> None:
-        assert self._socket is not None
+        assert self._acceptor is not None
         for _ in range(ACCEPTS_PER_EVENT_MAX):
             if self._accepted_this_second >= limits.connections_per_second_max:
                 self._pause_accepting(RATE)
                 return
             try:
-                sock, address = self._socket.accept()
+                transport, peer = self._acceptor.accept(
+                    send_buffer_bytes=limits.send_buffer_bytes, receive_buffer_bytes=limits.receive_buffer_bytes
+                )
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -186,22 +174,21 @@ class Listener:
                 return
             self._accepted_this_second += 1
             try:
-                self._admit(sock, str(address[0]), limits)
+                self._admit(transport, peer, limits)
             except Exception as error:
-                sock.close()
-                if not isinstance(error, OSError):  # A peer that is gone already refuses the options.
-                    self._on_bug("listener", error)
+                transport.close()
+                self._on_bug("listener", error)
 
     def _pause_accepting(self, reason: str) -> None:
-        assert self._socket is not None
+        assert self._acceptor is not None
         self._paused = reason
-        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._acceptor.pause()
 
     def _resume_accepting(self) -> None:
         if self._paused is not None:
-            assert self._socket is not None
+            assert self._acceptor is not None
             self._paused = None
-            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._on_acceptable)
+            self._acceptor.resume()
 
     def _warn(self, event: str, **fields: Any) -> None:
         now_s = self._monotonic()
@@ -209,28 +196,19 @@ class Listener:
             self._warned_s[event] = now_s
             self._on_warning(event, {"listener": self.name, **fields})
 
-    def _admit(self, sock: socket.socket, peer: str, limits: ListenerLimits) -> None:
+    def _admit(self, transport: Transport, peer: str, limits: ListenerLimits) -> None:
         full = self._connections_of_all() >= limits.connections_max
         if full or self._by_address[peer] >= limits.connections_of_address_max.get(
             peer, limits.connections_per_address_max
         ):
             self.refused += 1
-            sock.close()
+            transport.close()
             self._on_event("connection_refused", {"listener": self.name, "peer": peer, "open": self.connections})
             if full:
                 self._warn("connections_full", open=self.connections, connections_max=limits.connections_max)
             return
-        sock.setblocking(False)
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option, size in (
-            (socket.SO_SNDBUF, limits.send_buffer_bytes),
-            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
-        ):
-            if size > 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
         connection = Connection(
-            sock,
+            transport,
             peer=peer,
             listener=self.name,
             serve=self._serve,
@@ -244,7 +222,7 @@ class Listener:
             on_bug=self._on_bug,
         )
         try:
-            self.open_connections.add(connection)
+            self.open_connections[connection] = None
             self._by_address[peer] += 1
             self.accepted += 1
             connection.start()
@@ -259,7 +237,7 @@ class Listener:
             raise CloseConnection("the broker is stopping") from None
 
     def _on_closed(self, connection: Connection, reason: str) -> None:
-        self.open_connections.discard(connection)
+        self.open_connections.pop(connection, None)
         self._by_address[connection.peer] -= 1
         if self._by_address[connection.peer] <= 0:
             del self._by_address[connection.peer]

@@ -7,13 +7,17 @@ from penstock.model.deferred import Eventual
 
 @runtime_checkable
 class FileRange(Protocol):
-    """Bytes of an open file, to be sent by the kernel. Whoever made it keeps the file open while it lives."""
+    """Bytes of an open file, to be sent by the kernel where the transport can. The file is open while it lives."""
 
     position: int
 
     def __len__(self) -> int: ...
 
     def fileno(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of the file, for a transport that cannot send them by descriptor."""
+        ...
 
 
 Buffer = bytes | bytearray | memoryview | FileRange

@@ -10,7 +10,9 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from penstock.model.turns import Turns
@@ -83,9 +85,15 @@ class ObserveServer:
     """
 
     def __init__(
-        self, collector: Collector, waiting_for: Callable[[], Sequence[str]], log: Logger, turns: Turns
+        self,
+        collector: Collector,
+        waiting_for: Callable[[], Sequence[str]],
+        log: Logger,
+        turns: Turns,
+        threads: Executor,
     ) -> None:
         self._turns = turns
+        self._threads = threads
         self._collector = collector
         self._waiting_for = waiting_for
         self._log = log
@@ -199,10 +207,13 @@ class ObserveServer:
         async with self._rendering:
             parts: list[Iterable[Sample]] = []
             await self._turns.run(self._collector.steps(parts))
-            samples = chain.from_iterable(parts)
-            shown = await asyncio.to_thread(
-                render, samples, accept=headers.get("accept", ""), accept_encoding=headers.get("accept-encoding", "")
+            rendering = partial(
+                render,
+                chain.from_iterable(parts),
+                accept=headers.get("accept", ""),
+                accept_encoding=headers.get("accept-encoding", ""),
             )
+            shown = await asyncio.get_running_loop().run_in_executor(self._threads, rendering)
         encoding = (("Content-Encoding", shown.encoding),) if shown.encoding else ()
         return Response(status=200, body=shown.body, content_type=shown.content_type, headers=encoding)
 

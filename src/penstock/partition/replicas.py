@@ -33,7 +33,7 @@ from penstock.partition.role import Offline
 from penstock.partition.validation import ValidationRules
 from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.directories import LogDirectory
-from penstock.storage.flush import FlushJob, run_flush
+from penstock.storage.flush import FlushJob
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log
 from penstock.storage.store import LogStore
@@ -368,10 +368,10 @@ class Replicas:
                 job = log.begin_flush() if config.flush == "group" and log.directory.offline is None else None
                 if job is not None:
                     jobs.append((log, job))
-        for (log, job), done in [((log, job), self._threads.submit(run_flush, job)) for log, job in jobs]:
+        for (log, job), failure in zip(jobs, self._store.run_flushes([job for _, job in jobs]), strict=True):
             # A failed flush takes the directory offline, and every request for the partition fails with it.
             with suppress(KafkaStorageError):
-                log.finish_flush(job, done.result())
+                log.finish_flush(job, failure)
 
     def _is_held(self, log: Log) -> bool:
         topic = self._topics.get(log.tp.topic)

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ Buffer = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+DESCRIPTORS_RETRY_S = 0.05
+"""How long to wait for others to close their files before an open is tried again."""
 
 
 class FileStat(NamedTuple):
@@ -109,6 +112,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         """Bytes left to us and bytes in all, of the file system that holds `path`."""
+        ...
+
+    def wait_for_descriptor(self) -> None:
+        """Wait a moment, in a thread, before an open is tried again that failed for lack of descriptors."""
         ...
 
     def boot_id(self) -> str:
@@ -255,6 +262,9 @@ class RealDisk:
     def free_bytes(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    def wait_for_descriptor(self) -> None:
+        time.sleep(DESCRIPTORS_RETRY_S)
 
     def boot_id(self) -> str:
         try:

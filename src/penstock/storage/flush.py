@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import time
 from dataclasses import dataclass
 
 from penstock.storage.disk import Disk, DiskFile
@@ -12,9 +11,6 @@ from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.segment import Segment
 from penstock.storage.segments import LogSegments
 from penstock.storage.txn_index_writer import TxnIndexWriter
-
-DESCRIPTORS_RETRY_S = 0.05
-"""How long a flush waits for others to close their files before it tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class FlushJob:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise
-            time.sleep(DESCRIPTORS_RETRY_S)
+            self.disk.wait_for_descriptor()
 
     def _sync(self) -> None:
         for file in self.files:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
-from penstock.model.clock import Clock, SystemClock
+from penstock.model.clock import Clock
 from penstock.observe.counters import StorageCounters
 from penstock.observe.histogram import MICROS
 from penstock.storage.flush import FlushJob
@@ -36,12 +36,12 @@ class GroupCommit:
         threads: Executor,
         call_threadsafe: Callable[[Callable[[], None]], object],
         *,
-        clock: Clock | None = None,
+        clock: Clock,
         counters: StorageCounters | None = None,
     ) -> None:
         self._threads = threads
         self._call_threadsafe = call_threadsafe
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock
         self._counters = StorageCounters() if counters is None else counters
         self._running: set[Flushable] = set()
         self._again: set[Flushable] = set()

@@ -35,8 +35,12 @@ class FileSlice:
     def fileno(self) -> int:
         return self.file.fileno()
 
-    def read(self) -> bytes:
-        """The bytes themselves; may wait for the disk."""
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of the file, for a transport that cannot send them by descriptor; may wait for the disk."""
+        return self.file.pread(size, position)
+
+    def contents(self) -> bytes:
+        """All bytes of the slice; may wait for the disk."""
         return self.file.pread(self._length, self.position)
 
     def resident(self) -> bool:
@@ -72,10 +76,10 @@ class ColdSlice(FileSlice):
         assert self._hot, "a cold slice is warmed before it is used"
         return self.file.fileno()
 
-    def read(self) -> bytes:
+    def contents(self) -> bytes:
         if not self._hot:
             self.warm()
-        return super().read() if self._length else b""
+        return super().contents() if self._length else b""
 
     def resident(self) -> bool:
         return self._hot

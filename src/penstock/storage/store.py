@@ -1,20 +1,20 @@
 """All logs of a broker: found at start, created, looked up, deleted, checkpointed and closed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.threads import Threads
 from penstock.observe.log import Logger
 from penstock.storage import marks, partition_metadata, set_aside, summary
 from penstock.storage.checkpoint import CheckpointDamaged, CheckpointFiles
 from penstock.storage.directories import CLUSTER_ID, FULL_ERRORS, SCARCE_ERRORS, LogDirectory, StartRefused, said
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.files import OpenFiles
-from penstock.storage.flush import run_flush
+from penstock.storage.flush import FlushJob, run_flush
 from penstock.storage.log import Log
 from penstock.storage.marks import LogMarks, MarksFound
 from penstock.storage.names import (
@@ -39,8 +39,8 @@ FILES_OPEN_MAX = 2048
 REFUSAL_LOGGED_EVERY_S = 60.0
 """How often a directory that refuses operations is logged, while it does."""
 
-CLOSE_THREADS = 8
-"""Logs whose last flush is waited for at once when the broker stops."""
+FLUSHES_AT_ONCE_MAX = 8
+"""Logs whose flush is waited for at once when the broker starts or stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ class LogStore:
         paths: Sequence[str],
         *,
         disk: Disk,
+        threads: Threads,
         clock: Clock,
         randomness: Randomness,
         log: Logger,
@@ -84,6 +85,7 @@ class LogStore:
     ) -> None:
         assert paths, "a broker needs a directory"
         self._disk = disk
+        self._threads = threads
         self._clock = clock
         self._randomness = randomness
         self._log = log
@@ -177,8 +179,7 @@ class LogStore:
             doubtful = [
                 log for log in logs if log.loader.stop is not Stop.CLEAN or log.log_end < 0 or log.loader.lacks_newest()
             ]
-            with ThreadPoolExecutor(threads, "recovery") as pool:
-                list(pool.map(self._recover, doubtful))
+            self._threads.run_all(self._recover, doubtful, at_once=threads)
             if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
                 directory.mark_recovered()
         except OSError as error:
@@ -574,22 +575,21 @@ class LogStore:
 
     def close(self, *, clean: bool = True) -> None:
         """Close every log and directory. After a clean close, the next start opens logs at their first use."""
-        with ThreadPoolExecutor(CLOSE_THREADS, "close") as pool:
-            for directory in self.all_directories:
-                if directory.offline is None and clean:
-                    self._close_clean(directory, pool)
+        for directory in self.all_directories:
+            if directory.offline is None and clean:
+                self._close_clean(directory)
         for log in self._logs.values():
             log.abandon()
         for directory in self.all_directories:
             directory.release()
         self._logs.clear()
 
-    def _close_clean(self, directory: LogDirectory, pool: Executor) -> None:
+    def _close_clean(self, directory: LogDirectory) -> None:
         logs = [log for log in self._logs.values() if log.directory is directory]
         try:
             usable = [log for log in logs if log.opened and log.offline is None]
             jobs = [(log, job) for log in usable if (job := log.begin_close()) is not None]
-            for (log, job), error in zip(jobs, pool.map(run_flush, (job for _, job in jobs)), strict=True):
+            for (log, job), error in zip(jobs, self.run_flushes([job for _, job in jobs]), strict=True):
                 log.finish_flush(job, error)
             self._begin_checkpoint([directory], every=True).run()
             lines = summary.encode(log.summarise() for log in logs)
@@ -604,6 +604,10 @@ class LogStore:
             self._log.error("close_unclean", path=directory.path, reason=said(error))
         except KafkaStorageError as error:
             self._log.error("close_unclean", path=directory.path, reason=str(error))
+
+    def run_flushes(self, jobs: Sequence[FlushJob]) -> list[OSError | None]:
+        """Flush several logs at once and wait for them, at a start or a stop; what each failed with."""
+        return self._threads.run_all(run_flush, jobs, at_once=FLUSHES_AT_ONCE_MAX)
 
     def directories(self) -> list[DirectoryState]:
         """Every directory with the sizes of its logs."""

@@ -484,6 +484,9 @@ class MemDisk:
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self.room(), self.capacity_bytes
 
+    def wait_for_descriptor(self) -> None:
+        """Return at once: the fault says how often an open fails."""
+
     def boot_id(self) -> str:
         return f"boot-{self._boots}"
 

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import socket
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,10 @@ from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.model.clock import Clock, SystemClock, SystemRandomness
+from penstock.model.threads import ThreadPool
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
+from penstock.net.sockets import SocketTransport
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
@@ -108,14 +109,16 @@ class World:
 
 
 def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
-    randomness, log = SystemRandomness(), logger("test")
+    randomness, threads, log = SystemRandomness(), ThreadPool(1), logger("test")
     return Ground(
         live=LiveConfig(config),
         catalog=Catalog(),
-        logs=LogStore([str(directory / "logs")], disk=RealDisk(), clock=clock, randomness=randomness, log=log),
+        logs=LogStore(
+            [str(directory / "logs")], disk=RealDisk(), threads=threads, clock=clock, randomness=randomness, log=log
+        ),
         clock=clock,
         randomness=randomness,
-        threads=ThreadPoolExecutor(max_workers=1),
+        threads=threads,
         log=log,
         quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),
         traffic=TopicTraffic(),
@@ -126,7 +129,7 @@ def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
 def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Connection:
     """A client's connection that nothing is read from."""
     return kind(
-        end,
+        SocketTransport(end, asyncio.get_running_loop()),
         peer="127.0.0.1:1",
         listener=LISTENER,
         serve=lambda connection, frame: None,

@@ -30,7 +30,7 @@ def test_a_disk_that_fails_a_search_by_time_is_an_error_of_the_partition_and_goe
     rig.disk.fail("pread", "orders-0", errno.EIO)
 
     with pytest.raises(KafkaStorageError):
-        asyncio.run(searched(rig.replica(), lambda view: view.offset_for_time(NOW_MS)))
+        asyncio.run(searched(rig.replica(), lambda view: view.offset_for_time(NOW_MS), rig.threads))
 
     assert rig.store.all_directories[0].offline is not None
 
@@ -46,7 +46,7 @@ def test_a_search_begins_again_when_a_compaction_changes_the_files() -> None:
             rig.replica().log.partition_directory.rewrites += 1
         return view.offset_for_time(NOW_MS)
 
-    found = asyncio.run(searched(rig.replica(), search))
+    found = asyncio.run(searched(rig.replica(), search, rig.threads))
 
     assert found is not None
     assert (found.offset, changes) == (0, 2)
@@ -63,7 +63,7 @@ def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
         return view.offset_for_time(NOW_MS)
 
     with pytest.raises(KafkaStorageError):
-        asyncio.run(searched(rig.replica(), search))
+        asyncio.run(searched(rig.replica(), search, rig.threads))
 
     assert searches == SEARCHES_MAX
 
@@ -83,7 +83,8 @@ def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) ->
         ours, theirs = socket.socketpair()
         with ours, theirs:
             context = RequestContext(connection_on(ours), 2, 7, 1, "test", NOW_MS)
-            return await settled(Offsets(replicas=rig.replicas, turns=rig.turns).list_offsets(context, request))
+            offsets = Offsets(replicas=rig.replicas, threads=rig.threads, turns=rig.turns)
+            return await settled(offsets.list_offsets(context, request))
 
     (found,) = asyncio.run(answered()).topics[0].partitions
     assert found.error_code == CorruptMessage.code

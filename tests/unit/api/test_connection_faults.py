@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import linecache
+import os
 import socket
 import struct
 import sys
@@ -33,6 +34,7 @@ from penstock.net import listener as listener_module
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
+from penstock.net.sockets import SocketNetwork
 from penstock.observe.counters import RequestCounters, ThrottleCounters
 from penstock.quotas.client_quotas import DEFAULT, ClientQuotas, QuotaEntity
 from penstock.wire.api import api_versions, sasl_handshake
@@ -63,6 +65,9 @@ class FileSlice:
 
     def fileno(self) -> int:
         return int(self._file.fileno())
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.fileno(), size, position)
 
 
 class Handlers:
@@ -176,6 +181,7 @@ class World:
             name="TEST",
             host="127.0.0.1",
             port=0,
+            network=SocketNetwork(),
             serve=Dispatcher(
                 registry=Registry(self.handlers.apis(), counters),
                 api_versions=ApiVersions(list),
@@ -340,7 +346,7 @@ async def fail_at(line: Line) -> bool:
     async with world() as it:
         with await it.connect() as neighbour:
             assert await it.is_served(neighbour)
-            spared |= it.listener.open_connections
+            spared.update(it.listener.open_connections)
             with tracing(raise_once):
                 await it.live()
                 await it.until(lambda: it.listener.connections == 1)

@@ -39,6 +39,7 @@ from penstock.metadata.records import (
 )
 from penstock.model.clock import SystemRandomness
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
+from penstock.model.threads import ThreadPool
 from penstock.model.topic import TopicState
 from penstock.storage.disk import RealDisk
 from penstock.storage.producer_id_floor import ProducerIdFloor
@@ -54,9 +55,11 @@ class Cluster:
     catalog: Catalog
     live: LiveConfig
     controller: Controller
+    threads: ThreadPool
 
     @classmethod
     async def start(cls, directory: Path) -> Cluster:
+        threads = ThreadPool(1)
         store = await EmbeddedStore.open(directory)
         await bootstrap_cluster(store, lambda: "the-cluster")
         catalog = Catalog()
@@ -72,9 +75,9 @@ class Cluster:
             randomness=SystemRandomness(),
             config=lambda: live.current,
             epoch_version=epoch_version,
-            id_floor=ProducerIdFloor(RealDisk(), str(directory)),
+            id_floor=ProducerIdFloor(RealDisk(), str(directory), threads.executor),
         )
-        return cls(store, catalog, live, controller)
+        return cls(store, catalog, live, controller, threads)
 
 
 def run(directory: Path, act: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
@@ -84,6 +87,7 @@ def run(directory: Path, act: Callable[[Cluster], Coroutine[Any, Any, None]]) ->
             await act(cluster)
         finally:
             await cluster.store.close()
+            cluster.threads.shutdown()
 
     asyncio.run(whole())
 

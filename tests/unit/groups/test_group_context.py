@@ -44,7 +44,7 @@ from penstock.wire.records import iter_batches
 def batches(rig: Rig, partition: int = 0) -> int:
     replica = rig.replica(OFFSETS, partition)
     found = replica.read(replica.offsets.log_start, 1 << 30, at_least_one=True).records
-    data = found if isinstance(found, bytes) else found.read()
+    data = found if isinstance(found, bytes) else found.contents()
     return len(list(iter_batches(data)))
 
 

@@ -24,6 +24,7 @@ from penstock.net.connection import (
 )
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.reply import CloseConnection, Frame, Outcome
+from penstock.net.sockets import SocketTransport
 from penstock.net.turns import Turns
 
 PATIENCE_S = 120.0
@@ -46,14 +47,13 @@ class Peer:
         self.loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        theirs.setblocking(False)
         self.sock = ours
         self.now_s = 100.0
         self.reasons: list[str] = []
         self.bugs: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.connection = Connection(
-            theirs,
+            SocketTransport(theirs, self.loop),
             peer="test",
             listener="TEST",
             serve=serve,
@@ -473,6 +473,9 @@ class Slice:
 
     def __len__(self) -> int:
         return self._length
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.fileno(), size, position)
 
     def fileno(self) -> int:
         return self._fd

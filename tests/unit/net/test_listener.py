@@ -17,6 +17,7 @@ from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
 from penstock.net.listener import Listener, ListenerLimits
 from penstock.net.reply import Frame
+from penstock.net.sockets import SocketNetwork
 
 PATIENCE_S = 120.0
 LIMITS_FRAME_S = ConnectionLimits(frame_bytes_max=1).frame_s
@@ -36,6 +37,7 @@ async def listening(limits: ListenerLimits, events: list[str]) -> AsyncIterator[
         name="TEST",
         host="127.0.0.1",
         port=0,
+        network=SocketNetwork(),
         serve=echo,
         limits=lambda: limits,
         connections_of_all=lambda: listener.connections,

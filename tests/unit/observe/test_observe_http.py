@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 import uvloop
+from tests.unit.partition.rig import ManualThreads
 
 from penstock.model.turns import Turns
 from penstock.observe import catalog, http
@@ -36,7 +37,7 @@ def serving(use: Callable[[ObserveServer, State], Awaitable[None]]) -> None:
 
     async def main() -> None:
         state = State()
-        server = ObserveServer(Collector([state]), lambda: state.waiting_for, LOG, turns())
+        server = ObserveServer(Collector([state]), lambda: state.waiting_for, LOG, turns(), ManualThreads(eager=True))
         assert await server.start("127.0.0.1", 0)
         try:
             await use(server, state)
@@ -158,8 +159,8 @@ def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytes
 
 def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
     async def main() -> None:
-        first = ObserveServer(Collector(), lambda: (), LOG, turns())
-        second = ObserveServer(Collector(), lambda: (), LOG, turns())
+        first = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
+        second = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
         assert await first.start("127.0.0.1", 0)
         assert await second.start("127.0.0.1", first.port)
         assert second.port != first.port
@@ -173,7 +174,7 @@ def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
 def test_an_address_that_is_none_of_this_machine_is_reported_and_not_fatal(host: str) -> None:
     async def main() -> None:
-        server = ObserveServer(Collector(), lambda: (), LOG, turns())
+        server = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
         assert not await server.start(host, 0)
         await server.stop()
 
@@ -195,7 +196,7 @@ def test_a_port_that_is_taken_between_bind_and_listen_is_reported_and_not_fatal(
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(asyncio, "start_server", start_server)
-            late = ObserveServer(Collector(), lambda: (), LOG, turns())
+            late = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
             assert not await late.start("127.0.0.1", first.getsockname()[1])
         await late.stop()
         first.close()

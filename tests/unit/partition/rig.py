@@ -1,15 +1,17 @@
 """What tests of replicas share: time, turns of the loop and threads of their own, and a disk in memory."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from heapq import heappop, heappush
 from itertools import count
+from threading import Event
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.metadata.image import ImageDelta, TopicChange
 from penstock.model.ids import TopicId
+from penstock.model.threads import Item, Result
 from penstock.model.timers import Timers
 from penstock.model.topic import PartitionState, TopicState
 from penstock.model.turns import Turns
@@ -127,6 +129,16 @@ class ManualThreads(Executor):
             self.work()
         return future
 
+    @property
+    def executor(self) -> Executor:
+        return self
+
+    def run_all(self, work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int) -> list[Result]:
+        return [work(item) for item in items]
+
+    def pause(self, seconds: float, until: Event) -> None:
+        """Return at once: no time passes in these threads."""
+
     def work(self) -> int:
         """Do everything that was asked for; how much it was."""
         queue, self.queue = self.queue, []
@@ -201,6 +213,7 @@ class Rig:
         self.store = LogStore(
             paths,
             disk=self.disk,
+            threads=self.threads,
             clock=self.clock,
             randomness=Seeded(next(LIVES)),
             log=self.notes,
@@ -208,7 +221,7 @@ class Rig:
         )
         self.turns = Turns(self.loop.call_soon, self.clock.monotonic)
         self.notifier = WatcherNotifier(self.loop.call_soon, self.turns)
-        self.flushes = GroupCommit(self.flushing, self.loop.call_soon)
+        self.flushes = GroupCommit(self.flushing, self.loop.call_soon, clock=self.clock)
         self.timers = Timers(self.loop)
         self.sessions = FetchSessions(100, Seeded().below)
         self.replicas = Replicas(
@@ -261,7 +274,7 @@ class Rig:
 def records(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
     """What one read gives from an offset on."""
     found = replica.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
-    data = found if isinstance(found, bytes) else found.read()
+    data = found if isinstance(found, bytes) else found.contents()
     return [
         record
         for position, header in iter_batches(data)

@@ -101,7 +101,7 @@ def committed_for_readers(replica: Replica) -> list[int]:
         fetched = replica.read(offset, 1 << 20, at_least_one=True, read_committed=True)
         assert fetched.aborted is not None
         assert not isinstance(fetched.records, bytes), f"nothing at {offset}"
-        data = fetched.records.read()
+        data = fetched.records.contents()
         starting = sorted((entry.first_offset, entry.producer_id) for entry in fetched.aborted)
         skipped: set[int] = set()
         for position, header in iter_batches(data):

@@ -47,7 +47,7 @@ class Ledger:
     def read(self, offset: int, bytes_max: int) -> tuple[int, list[AbortedTxn]]:
         """The offset behind the last batch of a response, and the list that comes along."""
         fetched = self.replica.read(offset, bytes_max, at_least_one=True, read_committed=True)
-        data = fetched.records.read() if isinstance(fetched.records, FileSlice) else fetched.records
+        data = fetched.records.contents() if isinstance(fetched.records, FileSlice) else fetched.records
         assert fetched.aborted is not None
         return max((header.last_offset + 1 for _, header in iter_batches(data)), default=offset), fetched.aborted
 

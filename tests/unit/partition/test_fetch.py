@@ -478,7 +478,7 @@ class Consuming(RuleBasedStateMachine):
             at = partition.partition
             from penstock.wire.records import iter_batches
 
-            for _, header in iter_batches(outcome.records.read()):
+            for _, header in iter_batches(outcome.records.contents()):
                 assert header.base_offset <= self.positions[at] < header.next_offset
                 self.positions[at] = header.next_offset
         self.session, self.epoch, self.poll = session, self.epoch + 1, None

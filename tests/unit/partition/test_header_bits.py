@@ -144,7 +144,7 @@ async def finished(work: Coroutine[Any, Any, Appended]) -> Appended:
 
 def stored_attributes(replica: Replica) -> list[int]:
     records = replica.read(0, 1 << 30, at_least_one=True).records
-    data = records if isinstance(records, bytes) else records.read()
+    data = records if isinstance(records, bytes) else records.contents()
     return [header.attributes for _, header in iter_batches(data)]
 
 

@@ -65,7 +65,7 @@ def stored(data: bytearray, configs: dict[str, str] | None = None) -> tuple[Appe
     appended = rig.append(replica, data)
     records = replica.read(0, 1 << 30, at_least_one=True).records
     assert not isinstance(records, bytes)
-    read = records.read()
+    read = records.contents()
     assert crc_of(read, 0, len(read)) == parse_batch_header(read).crc
     return appended, parse_batch_header(read), values(replica)
 
@@ -184,7 +184,7 @@ def test_every_codec_is_stored_as_it_was_sent(codec: int) -> None:
 
     records = replica.read(0, 1 << 20, at_least_one=True).records
     assert not isinstance(records, bytes)
-    assert records.read()[21:] == sent
+    assert records.contents()[21:] == sent
     assert values(replica) == [b"a" * 50, b"b" * 50]
 
 

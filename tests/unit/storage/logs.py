@@ -126,7 +126,7 @@ def read_from(log: Log, offset: int, bytes_max: int = 1 << 30, end: int | None =
     found = log.slice(offset, bytes_max, end=log.log_end if end is None else end, at_least_one=True)
     if found is None:
         return []
-    data = found.read()
+    data = found.contents()
     assert len(data) == len(found), "a slice is as long as it says"
     return [
         record
@@ -144,7 +144,7 @@ def read_all(log: Log, bytes_max: int = 1 << 30) -> list[Record]:
         found = log.slice(offset, bytes_max, end=log.log_end, at_least_one=True)
         if found is None:
             return records
-        data = found.read()
+        data = found.contents()
         last: BatchHeader | None = None
         for position, header in iter_batches(data):
             records += [r for r in decode_records(data[position : position + header.size]) if r.offset >= offset]

@@ -7,6 +7,7 @@ import tracemalloc
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put, read_all
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.storage.disk import RealDisk
 from penstock.storage.store import LogStore
@@ -21,6 +22,7 @@ def store_at(path: str) -> LogStore:
     store = LogStore(
         [path],
         disk=RealDisk(),
+        threads=ThreadPool(1),
         clock=ManualClock(),
         randomness=Seeded(),
         log=logger("storage"),

@@ -486,7 +486,7 @@ def test_a_compacted_segment_is_indexed_like_an_appended_one():
     for offset in (300, 333, 399):
         found = log.slice(offset, 1 << 20, end=log.log_end, at_least_one=True)
         assert found is not None
-        assert parse_batch_header(found.read()).base_offset == offset
+        assert parse_batch_header(found.contents()).base_offset == offset
     found = log.view().offset_for_time(377)
     assert found is not None
     assert (found.timestamp, found.offset) == (377, 377)

@@ -18,6 +18,7 @@ from tests.unit.storage.logs import (
 
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.storage.recovery import Stop
 from penstock.storage.retention import retain
@@ -50,7 +51,9 @@ def test_a_full_disk_refuses_a_batch_whole_keeps_reading_and_recovers_by_itself(
 
 def test_a_full_disk_is_logged_once_a_minute_while_it_refuses():
     disk, clock = MemDisk(), ManualClock()
-    store = LogStore(["/data"], disk=disk, clock=clock, randomness=Seeded(), log=logger("storage"))
+    store = LogStore(
+        ["/data"], disk=disk, threads=ThreadPool(1), clock=clock, randomness=Seeded(), log=logger("storage")
+    )
     store.load(Settings(), broker_id=1, cluster_id="c")
     log = store.create(TopicPartition("orders", 0), TopicId(bytes(16)), Settings())
     put(log, batch_of(b"first"))

@@ -45,7 +45,7 @@ def test_a_batch_is_stored_as_it_was_sent_but_for_offset_and_epoch():
 
     found = log.slice(1, 1 << 20, end=log.log_end, at_least_one=True)
     assert found is not None
-    stored = found.read()
+    stored = found.contents()
     assert stored[16:] == before[16:]
     header = parse_batch_header(stored)
     assert (header.base_offset, header.leader_epoch) == (1, 7)
@@ -58,7 +58,7 @@ def test_reading_in_the_middle_of_a_batch_gives_the_whole_batch():
     found = log.slice(1, 1 << 20, end=log.log_end, at_least_one=True)
 
     assert found is not None
-    assert parse_batch_header(found.read()).base_offset == 0
+    assert parse_batch_header(found.contents()).base_offset == 0
 
 
 def test_offsets_outside_the_log_are_refused_and_its_end_is_empty():
@@ -229,7 +229,7 @@ def test_followers_append_batches_with_the_offsets_they_have():
     assert found is not None
     follower = log_on(MemDisk())
 
-    follower.append_stamped(memoryview(bytearray(found.read())), lambda *_: None)
+    follower.append_stamped(memoryview(bytearray(found.contents())), lambda *_: None)
 
     assert read_all(follower) == read_all(leader)
     assert follower.epochs.entries() == leader.epochs.entries() == [(3, 0)]
@@ -244,7 +244,7 @@ def test_a_gap_between_batches_is_passed_over():
     found = later.slice(10, 1 << 20, end=11, at_least_one=True)
     assert found is not None
 
-    log.append_stamped(memoryview(bytearray(found.read())), lambda *_: None)
+    log.append_stamped(memoryview(bytearray(found.contents())), lambda *_: None)
 
     assert [record.offset for record in read_from(log, 5)] == [10]
     assert [record.offset for record in read_all(log)] == [0, 10]
@@ -349,7 +349,7 @@ def test_a_slice_can_be_read_after_its_segment_is_gone(tmp_path):
     log.restart_at(0)
     log.close(clean=False)
 
-    assert b"kept" in found.read()
+    assert b"kept" in found.contents()
     assert found.fileno() >= 0
 
 
@@ -368,7 +368,7 @@ def test_a_slice_of_evicted_pages_is_not_resident_until_warmed():
     assert not found.resident()
     found.warm()
     assert found.resident()
-    assert parse_batch_header(found.read()).base_offset == 3
+    assert parse_batch_header(found.contents()).base_offset == 3
     assert len(found) <= 5000
 
 
@@ -388,6 +388,6 @@ def test_a_cold_head_is_looked_up_off_the_loop_too():
         assert found is not None
         assert not found.resident()
         found.warm()
-        assert parse_batch_header(found.read()).base_offset == 3
+        assert parse_batch_header(found.contents()).base_offset == 3
         assert 0 < len(found) <= 5000
         disk.evict(f"{log.path}/00000000000000000000.log")

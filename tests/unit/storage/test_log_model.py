@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
             assert found is None
             return
         assert found is not None
-        first = parse_batch_header(found.read())
+        first = parse_batch_header(found.contents())
         assert first.base_offset == visible[0][0].offset
         assert len(found) <= max(bytes_max, first.size)
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put, read_all
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.storage import compaction
 from penstock.storage.move import abandon_move, begin_move, retire, try_switch
@@ -21,7 +22,14 @@ SMALL = Settings(
 
 
 def store_on(disk: MemDisk) -> LogStore:
-    store = LogStore(["/one", "/two"], disk=disk, clock=ManualClock(), randomness=Seeded(), log=logger("storage"))
+    store = LogStore(
+        ["/one", "/two"],
+        disk=disk,
+        threads=ThreadPool(1),
+        clock=ManualClock(),
+        randomness=Seeded(),
+        log=logger("storage"),
+    )
     store.load(Settings(), broker_id=1, cluster_id="c")
     return store
 

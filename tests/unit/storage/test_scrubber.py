@@ -3,6 +3,7 @@
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put
 
 from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.storage.names import LOG
 from penstock.storage.scrubber import Scrubber
@@ -12,7 +13,9 @@ from penstock.testing.mem_disk import MemDisk
 
 
 def store_of(disk: MemDisk, clock: ManualClock) -> LogStore:
-    store = LogStore(["/data"], disk=disk, clock=clock, randomness=Seeded(), log=logger("storage"))
+    store = LogStore(
+        ["/data"], disk=disk, threads=ThreadPool(1), clock=clock, randomness=Seeded(), log=logger("storage")
+    )
     store.load(Settings(), broker_id=1, cluster_id="c")
     for partition in range(3):
         log = store.create(TopicPartition("t", partition), TOPIC_ID_ZERO, Settings(segment_bytes_effective=500))

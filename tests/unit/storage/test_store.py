@@ -8,6 +8,7 @@ from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put
 
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.storage.directories import StartRefused
 from penstock.storage.disk import Disk, RealDisk
@@ -21,7 +22,12 @@ A, B = TopicPartition("a", 0), TopicPartition("b-with-dash", 11)
 
 def store_on(disk: Disk, *paths: str, broker_id: int = 1, cluster_id: str = "c", seed: int = 0) -> LogStore:
     store = LogStore(
-        paths or ("/data",), disk=disk, clock=ManualClock(), randomness=Seeded(seed), log=logger("storage")
+        paths or ("/data",),
+        disk=disk,
+        threads=ThreadPool(1),
+        clock=ManualClock(),
+        randomness=Seeded(seed),
+        log=logger("storage"),
     )
     store.load(Settings(), broker_id=broker_id, cluster_id=cluster_id)
     return store

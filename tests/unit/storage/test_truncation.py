@@ -11,6 +11,7 @@ from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, log
 from penstock.model.batch import BatchHeader
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.threads import ThreadPool
 from penstock.observe.log import logger
 from penstock.partition.producers import ProducerTable
 from penstock.storage import producer_snapshot
@@ -24,7 +25,9 @@ BEFORE, CUT, AFTER = 40, 4, 30
 
 
 def store_on(disk: MemDisk) -> LogStore:
-    store = LogStore(["/data"], disk=disk, clock=ManualClock(), randomness=Seeded(), log=logger("storage"))
+    store = LogStore(
+        ["/data"], disk=disk, threads=ThreadPool(1), clock=ManualClock(), randomness=Seeded(), log=logger("storage")
+    )
     store.load(SETTINGS, broker_id=1, cluster_id="c")
     return store
 
@@ -167,7 +170,7 @@ def test_a_segment_that_ends_within_a_fetch_has_the_producers_of_what_precedes_i
         sequence, base = header.base_sequence, header.base_offset
         table.record(header.producer_id, header.producer_epoch, sequence, last, False, base, header.max_timestamp, 0)
 
-    follower.append_stamped(memoryview(bytearray(found.read())), record)
+    follower.append_stamped(memoryview(bytearray(found.contents())), record)
 
     assert len(follower.segments) > 2
     snapshot = producer_snapshot.load_latest(disk, follower.path, 0, follower.log_end)

@@ -400,7 +400,7 @@ def committed(replica: Replica) -> list[bytes | None]:
     offset = replica.offsets.log_start
     while True:
         fetched = replica.read(offset, 1 << 30, at_least_one=True, read_committed=True)
-        data = fetched.records if isinstance(fetched.records, bytes) else fetched.records.read()
+        data = fetched.records if isinstance(fetched.records, bytes) else fetched.records.contents()
         if not data:
             return found
         to_come = sorted((each.first_offset, each.producer_id) for each in fetched.aborted or ())
