@@ -1,1 +1,1 @@
-"""The simulator: whole brokers and clients in one process, on virtual time, with faults drawn from a seed."""
+"""A simulator that runs whole brokers and their clients in one process on virtual time."""
