@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from struct import Struct
 from types import ModuleType
 from typing import Any
 
@@ -17,15 +16,9 @@ from penstock.wire.api import (
     offset_fetch,
     sync_group,
 )
-from penstock.wire.frame import (
-    decode_response_header,
-    encode_request_header,
-    response_is_flexible,
-)
+from penstock.wire.channel import LENGTH, Channel
 
 CLIENT_ID = "penstock-bench"
-LENGTH = Struct(">i")
-"""What stands before a frame."""
 SETTLE_SECONDS_MAX = 120.0
 NOT_YET = frozenset({14, 15, 16})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
@@ -46,7 +39,7 @@ class GroupWire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._correlation = 0
+        self._channel = Channel(CLIENT_ID)
 
     @classmethod
     async def open(cls, bootstrap: str) -> GroupWire:
@@ -54,14 +47,9 @@ class GroupWire:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def ask(self, api: ModuleType, version: int, request: Any) -> Any:
-        self._correlation += 1
-        head = encode_request_header(api.API_KEY, version, self._correlation, CLIENT_ID)
-        frame = head + api.encode_request(request, version)
-        self._writer.write(LENGTH.pack(len(frame)) + frame)
-        (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-        answer = await self._reader.readexactly(length)
-        _, body = decode_response_header(answer, response_is_flexible(api.API_KEY, version))
-        return api.decode_response(answer, body, version)
+        self._writer.write(self._channel.request(api, version, request))
+        length = self._channel.length(await self._reader.readexactly(LENGTH.size))
+        return self._channel.response(await self._reader.readexactly(length)).decode(api)
 
     async def close(self) -> None:
         self._writer.close()

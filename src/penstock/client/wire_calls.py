@@ -1,9 +1,8 @@
-"""Requests that librdkafka has no words for, in our own codec: one connection per broker, one question at a time."""
+"""Requests that librdkafka cannot send, in our own codec: one connection per broker, one request at a time."""
 
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType, TracebackType
@@ -13,7 +12,7 @@ from penstock.client.connection import CLIENT_ID, REQUEST_SECONDS_MAX, Address, 
 from penstock.client.failures import ClientError, failure
 from penstock.client.library import kafka
 from penstock.wire.api import find_coordinator, metadata
-from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
+from penstock.wire.channel import LENGTH, Channel, ProtocolViolation
 
 RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 FIND_COORDINATOR_VERSION = 3
@@ -51,8 +50,7 @@ class WireCalls:
         connection.check()
         self._bootstrap = parse_addresses(connection.bootstrap)
         self._seconds_max = seconds_max
-        self._sockets: dict[Address, socket.socket] = {}
-        self._asked = 0
+        self._links: dict[Address, tuple[socket.socket, Channel]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -60,8 +58,8 @@ class WireCalls:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in self._sockets.values():
-            each.close()
+        for sock, _ in self._links.values():
+            sock.close()
 
     def cluster(self, topics: Iterable[str] | None = ()) -> ClusterView:
         """Every broker, and the leaders of these topics; of all there are, with None."""
@@ -101,25 +99,20 @@ class WireCalls:
 
     def ask(self, doing: str, address: Address, api: ModuleType, version: int, request: Any) -> Any:
         """One request, one response, of the generated module of an API."""
-        self._asked += 1
-        header = encode_request_header(api.API_KEY, version, self._asked, CLIENT_ID)
-        payload = header + api.encode_request(request, version)
         try:
-            if address not in self._sockets:
-                self._sockets[address] = socket.create_connection(address, timeout=self._seconds_max)
-            connection = self._sockets[address]
-            connection.sendall(struct.pack(">i", len(payload)) + payload)
-            (size,) = struct.unpack(">i", _received(connection, 4))
-            if not 4 <= size <= RESPONSE_BYTES_MAX:
-                raise ClientError(f"{doing}: the broker announced an answer of {size} bytes")
-            response = _received(connection, size)
-        except (OSError, EOFError) as error:
-            self._sockets.pop(address, None)
+            if address not in self._links:
+                sock = socket.create_connection(address, timeout=self._seconds_max)
+                self._links[address] = sock, Channel(CLIENT_ID, response_bytes_max=RESPONSE_BYTES_MAX)
+            sock, channel = self._links[address]
+            sock.sendall(channel.request(api, version, request))
+            response = channel.response(_received(sock, channel.length(_received(sock, LENGTH.size))))
+        except (OSError, EOFError, ProtocolViolation) as error:
+            link = self._links.pop(address, None)
+            if link is not None:
+                link[0].close()
             why = "it closed the connection" if isinstance(error, EOFError) else str(error)
             raise ClientError(f"{doing}: broker {address[0]}:{address[1]}: {why}") from error
-        correlation_id, body = decode_response_header(response, response_is_flexible(api.API_KEY, version))
-        assert correlation_id == self._asked, f"asked {self._asked}, answered {correlation_id}"
-        return api.decode_response(response, body, version)
+        return response.decode(api)
 
 
 def speaks_plaintext(connection: Connection) -> bool:

@@ -1,0 +1,1 @@
+"""Requests between brokers; follower fetchers and ISR proposals come to stand here."""

@@ -1,0 +1,286 @@
+"""Requests to other brokers of the cluster.
+
+Responses leave a connection in the order of its requests, so a request that waits (a marker for the high watermark)
+would hold up every later one. Therefore each purpose has a connection of its own to each broker. A connection belongs
+to one broker epoch: when the broker registers again, what was sent to its former life fails.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from penstock.model.deferred import Deferred
+from penstock.model.timers import Timers
+from penstock.net.transport import Network, Transport
+from penstock.wire.channel import Channel, ProtocolViolation, Response, VersionUnsupported
+from penstock.wire.primitives import Malformed
+
+REQUESTS_WAITING_MAX = 1_000
+"""Requests to one broker for one purpose that are not sent yet."""
+RECEIVE_BYTES = 256 * 1024
+SOFTWARE_NAME = "penstock-broker"
+
+
+class Purpose(Enum):
+    """What a connection is for: requests of one purpose may wait for each other, those of two never do."""
+
+    FETCH = "fetch"
+    CONTROLLER = "controller"
+    TRANSACTIONS = "transactions"
+
+
+class PeerUnavailable(Exception):
+    """No response came: the request may or may not have been carried out."""
+
+
+class NotSent(PeerUnavailable):
+    """The request never left this broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAddress:
+    """Where a broker listens for other brokers, in which of its lives."""
+
+    host: str
+    port: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request and who waits for its response."""
+
+    api: ModuleType
+    body: Any
+    version_max: int | None
+    result: Deferred[Any]
+
+
+class Peers:
+    """Every connection from this broker to others.
+
+    `address_of` gives where a broker is in its present life, or None while it is not registered. `spawn` starts a task
+    that ends with the broker.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        timers: Timers,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        address_of: Callable[[int], PeerAddress | None],
+        client_id: str,
+        version: str,
+    ) -> None:
+        self._network = network
+        self._timers = timers
+        self._spawn = spawn
+        self._address_of = address_of
+        self._client_id = client_id
+        self._version = version
+        self._links: dict[tuple[int, Purpose], _Link] = {}
+        self._closed = False
+
+    def send(
+        self,
+        broker_id: int,
+        purpose: Purpose,
+        api: ModuleType,
+        request: Any,
+        *,
+        timeout_ms: float,
+        version_max: int | None = None,
+    ) -> Deferred[Any]:
+        """Send a request; what completes with the decoded response, or fails with `PeerUnavailable`.
+
+        After `timeout_ms` the connection is closed: a response that is late would be taken for that to the next
+        request. `timeout_ms` counts from here, and connecting is a part of it.
+        """
+        address = self._address_of(broker_id)
+        if self._closed or address is None:
+            return _failed(NotSent(f"broker {broker_id} is not registered"))
+        key = (broker_id, purpose)
+        link = self._links.get(key)
+        if link is not None and link.address != address:
+            link.close(f"broker {broker_id} has registered again")
+            link = None
+        if link is None:
+            link = self._links[key] = _Link(self, key, address)
+        return link.send(_Request(api, request, version_max, Deferred()), timeout_ms)
+
+    def drop_stale(self) -> None:
+        """Close the connections to former lives of brokers; called when registrations change."""
+        for (broker_id, _), link in list(self._links.items()):
+            if link.address != self._address_of(broker_id):
+                link.close(f"broker {broker_id} has registered again or is gone")
+
+    def close(self) -> None:
+        """Close every connection; what waits fails."""
+        self._closed = True
+        for link in list(self._links.values()):
+            link.close("this broker is stopping")
+
+    @property
+    def connections(self) -> int:
+        return len(self._links)
+
+
+class _Link:
+    """One connection to one broker for one purpose; made when it is needed, replaced when it fails."""
+
+    def __init__(self, peers: Peers, key: tuple[int, Purpose], address: PeerAddress) -> None:
+        self._peers = peers
+        self._key = key
+        self.address = address
+        self._channel = Channel(peers._client_id)
+        self._transport: Transport | None = None
+        self._waiting: deque[_Request] = deque()
+        """Not sent yet."""
+        self._sent: deque[_Request | None] = deque()
+        """Without a response; None is the request for versions."""
+        self._out = bytearray()
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._closed = False
+        self._ready = False
+        """Whether the peer's versions are known, so that requests may be sent."""
+        peers._spawn(self._connect())
+
+    def send(self, request: _Request, timeout_ms: float) -> Deferred[Any]:
+        if len(self._waiting) >= REQUESTS_WAITING_MAX:
+            return _failed(NotSent(f"{REQUESTS_WAITING_MAX} requests to broker {self._key[0]} are waiting"))
+        self._waiting.append(request)
+        request.result.on_abandon = partial(self._abandoned, request)
+        result = request.result.timeout(
+            self._peers._timers, timeout_ms, lambda: PeerUnavailable(f"broker {self._key[0]} did not respond in time")
+        )
+        if self._ready:
+            self._send_waiting()
+        return result
+
+    def _abandoned(self, request: _Request) -> None:
+        """Forget a request that nobody waits for; one that is on its way takes the connection with it.
+
+        So does the last one that waits for a connection: the next request tries to connect again.
+        """
+        if request in self._waiting:
+            self._waiting.remove(request)
+            if self._transport is not None or self._waiting:
+                return
+        self.close(f"broker {self._key[0]} did not respond in time")
+
+    async def _connect(self) -> None:
+        try:
+            transport = await self._peers._network.connect(self.address.host, self.address.port)
+        except OSError as error:
+            self.close(f"cannot connect to broker {self._key[0]}: {error}")
+            return
+        if self._closed:
+            transport.close()
+            return
+        self._transport = transport
+        self._sent.append(None)
+        transport.on_readable(self._on_readable)
+        self._write(self._channel.versions_request(software_name=SOFTWARE_NAME, software_version=self._peers._version))
+
+    def _send_waiting(self) -> None:
+        while self._waiting and not self._channel.full() and not self._closed:
+            request = self._waiting.popleft()
+            try:
+                version = self._channel.version(request.api, request.version_max)
+                frame = self._channel.request(request.api, version, request.body)
+            except VersionUnsupported as error:
+                request.result.fail(NotSent(f"broker {self._key[0]} has {error}"))
+                continue
+            self._sent.append(request)
+            self._write(frame)
+
+    def _write(self, frame: bytes) -> None:
+        if self._closed:
+            return
+        idle = not self._out
+        self._out += frame
+        if idle:
+            self._on_writable()
+
+    def _on_writable(self) -> None:
+        transport = self._transport
+        if self._closed or transport is None:
+            return
+        try:
+            while self._out:
+                sent = transport.send(bytes(self._out))
+                del self._out[:sent]
+        except (BlockingIOError, InterruptedError):
+            transport.on_writable(self._on_writable)
+            return
+        except OSError as error:
+            self.close(f"broker {self._key[0]}: {error}")
+            return
+        transport.on_writable(None)
+
+    def _on_readable(self) -> None:
+        transport = self._transport
+        if self._closed or transport is None:
+            return
+        try:
+            size = transport.receive_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"broker {self._key[0]}: {error}")
+            return
+        if not size:
+            self.close(f"broker {self._key[0]} closed the connection")
+            return
+        try:
+            for response in self._channel.feed(self._buffer[:size]):
+                if self._transport is not transport:
+                    # The consumer of the response before this one has closed the connection.
+                    return
+                self._take(response)
+        except (ProtocolViolation, Malformed) as error:
+            self.close(f"broker {self._key[0]}: {error}")
+
+    def _take(self, response: Response) -> None:
+        request = self._sent.popleft()
+        if request is None:
+            code = self._channel.learn_versions(response)
+            if code:
+                raise ProtocolViolation(f"error {code} to ApiVersions")
+            self._ready = True
+        elif request.result.waiting:
+            request.result.resolve(response.decode(request.api))
+        self._send_waiting()
+
+    def close(self, reason: str) -> None:
+        """Let go of the connection; every request on it fails."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._peers._links.get(self._key) is self:
+            del self._peers._links[self._key]
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        sent, waiting = [each for each in self._sent if each is not None], list(self._waiting)
+        self._sent.clear()
+        self._waiting.clear()
+        for request in sent:
+            if request.result.waiting:
+                request.result.fail(PeerUnavailable(reason))
+        for request in waiting:
+            if request.result.waiting:
+                request.result.fail(NotSent(reason))
+
+
+def _failed(error: Exception) -> Deferred[Any]:
+    failed: Deferred[Any] = Deferred()
+    failed.fail(error)
+    return failed
