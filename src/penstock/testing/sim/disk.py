@@ -156,6 +156,9 @@ class LifeDisk:
         self.life.check()
         return self._files.free_bytes(path)
 
+    def wait_for_descriptor(self) -> None:
+        self.life.check()
+
     def boot_id(self) -> str:
         self.life.check()
         return self._files.boot_id()

@@ -263,12 +263,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stuck = reason
 
     def _failed(self, life: Life | None, message: str, error: BaseException | None) -> None:
-        from penstock.testing.sim.world import Failure
-
-        world = self._world
-        node = "" if life is None else life.node.name
-        world.trace.line(f"{node} failed: {message}: {error!r}")
-        world.failures.append(Failure(at_s=world.now, node=node, message=message, error=error))
+        self._world.failed("" if life is None else life.node.name, message, error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._exception_handler is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.testing.sim.node import Life
@@ -28,6 +29,12 @@ class SimThreads:
     def run_all(self, work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int) -> list[Result]:
         self.executor.life.check()
         return [work(item) for item in items]
+
+    def pause(self, seconds: float, until: Event) -> None:
+        """Let the work that runs now return so much later; the event cannot be set while it runs."""
+        self.executor.life.check()
+        if not until.is_set():
+            self.executor.extra_s += seconds
 
     def shutdown(self) -> None:
         self.executor.shutdown()

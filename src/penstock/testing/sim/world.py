@@ -97,6 +97,11 @@ class World:
             found = self.nodes[name] = Node(self, name)
         return found
 
+    def failed(self, node: str, message: str, error: BaseException | None) -> None:
+        """Note a bug: a simulation with failures proves nothing."""
+        self.trace.line(f"{node} failed: {message}: {error!r}")
+        self.failures.append(Failure(at_s=self.now, node=node, message=message, error=error))
+
     # Running
 
     def run(self, main: Awaitable[T], *, limit_s: float | None = None) -> T:

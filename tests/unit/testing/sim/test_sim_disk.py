@@ -71,6 +71,7 @@ def test_a_killed_process_leaves_all_it_wrote_and_its_handles_are_dead(machine: 
         lambda: old.sync_directory("/data"),
         lambda: old.lock("/data/.lock"),
         lambda: old.free_bytes("/data"),
+        old.wait_for_descriptor,
         old.boot_id,
     ]
     for call in calls:
