@@ -258,5 +258,5 @@ def key_of_field(each: "Field[Any]") -> Key | None:
 
 def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
     """The end of an error message about an unknown name: the nearest known one."""
-    close = get_close_matches(name, list(known), n=1, cutoff=NAME_SIMILARITY_MIN)
+    close = get_close_matches(name, sorted(known), n=1, cutoff=NAME_SIMILARITY_MIN)
     return f"; did you mean {close[0]}?" if close else ""

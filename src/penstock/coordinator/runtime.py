@@ -81,6 +81,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._logs = logs
         self._image = image
         self._config = config
+        self._monotonic = clock.monotonic
         self._clock = CoordinatorClock(clock)
         self._timers = timers
         self._threads = threads
@@ -259,7 +260,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
                 await self._load(partition)
 
     async def _load(self, partition: int) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = self._monotonic()
         topic_id = self._topic_id
         skipped = SkippedBatches()
         try:
@@ -291,7 +292,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             partition=partition,
             events=events,
             unreadable=reader.unreadable,
-            took_ms=int((asyncio.get_running_loop().time() - began_s) * 1000),
+            took_ms=int((self._monotonic() - began_s) * 1000),
         )
 
     async def _after_failure(self, partition: int, error: Exception) -> None:

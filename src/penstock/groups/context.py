@@ -65,7 +65,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         self._commits: list[Step] = []
         """Commits of this turn, decided and not yet written."""
         self._flush_planned = False
-        self._missed_topics: set[str] = set()
+        self._missed_topics: dict[str, None] = {}
         """Topics that changed while the shard was loading."""
 
     # Serving
@@ -93,7 +93,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     def on_topics(self, names: Iterable[str]) -> None:
         """Topics appeared, changed or went."""
         if self._phase is Phase.LOADING:
-            self._missed_topics.update(names)
+            self._missed_topics.update(dict.fromkeys(names))
         elif self._phase is Phase.SERVING:
             self.settle()
             self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
@@ -115,7 +115,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def loaded(self) -> None:
         super().loaded()
-        missed, self._missed_topics = self._missed_topics, set()
+        missed, self._missed_topics = self._missed_topics, {}
         if missed:
             self.on_topics(missed)
 

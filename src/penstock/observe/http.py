@@ -98,7 +98,7 @@ class ObserveServer:
         self._waiting_for = waiting_for
         self._log = log
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
         self._without_request: dict[asyncio.Task[None], None] = {}
         """Those that have not sent a whole request yet, the oldest first."""
         # One scrape is formatted at a time: two at once would only take the processor from the loop.
@@ -153,14 +153,14 @@ class ObserveServer:
         if len(self._connections) >= CONNECTIONS_MAX and not self._close_oldest_without_request():
             writer.close()
             return
-        self._connections.add(task)
+        self._connections[task] = None
         self._without_request[task] = None
         try:
             await self._serve(reader, writer, task)
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             self._without_request.pop(task, None)
             writer.close()
 
@@ -170,7 +170,7 @@ class ObserveServer:
         if oldest is None:
             return False
         del self._without_request[oldest]
-        self._connections.discard(oldest)
+        self._connections.pop(oldest, None)
         oldest.cancel()
         return True
 

@@ -158,6 +158,6 @@ def read_kafkas(disk: Disk, directory: str) -> MarksFound:
             high_watermark=columns[HIGH_WATERMARKS].get(tp, 0),
             cleaned_to=columns[CLEANER_OFFSETS].get(tp, 0),
         )
-        for tp in {tp for column in columns.values() for tp in column}
+        for tp in dict.fromkeys(tp for column in columns.values() for tp in column)
     }
     return MarksFound(marks=marks, damaged=tuple(damaged))

@@ -164,7 +164,7 @@ class Recovery:
         swaps = sorted(name.removesuffix(SWAP) for name in kept if name.endswith(SWAP))
         if swaps:
             kept = self._finish_swaps(swaps, kept)
-        for name in list(kept):
+        for name in sorted(kept):
             found = parse_offset_name(name)
             if found is not None and found[1] in SEGMENT_FILES and offset_name(found[0], LOG) not in kept:
                 self.disk.unlink(f"{self.path}/{name}")

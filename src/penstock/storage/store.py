@@ -555,7 +555,7 @@ class LogStore:
         start never reports the cut records as lost, nor takes bytes from before the cut for later ones.
         """
         logs = [(self._logs[tp], offset) for tp, offset in cuts.items()]
-        directories = {log.directory for log, _ in logs}
+        directories = list(dict.fromkeys(log.directory for log, _ in logs))
         for directory in directories:
             directory.check()
         for log, offset in logs:

@@ -64,7 +64,7 @@ class Served:
             quotas=ground.quotas,
             throttles=self.throttles,
             turns=world.parts.turns,
-            threads=ground.threads,
+            threads=ground.threads.executor,
         )
 
     async def produce(self, records: bytes | bytearray, *, acks: int, topic: str = TOPIC) -> bool:

@@ -136,7 +136,7 @@ def dispatcher(world: World) -> Dispatcher:
         quotas=world.parts.ground.quotas,
         throttles=ThrottleCounters(),
         turns=world.parts.turns,
-        threads=world.parts.ground.threads,
+        threads=world.parts.ground.threads.executor,
     )
 
 
