@@ -18,7 +18,8 @@ from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
+from penstock.controller.controller import Controller
+from penstock.controller.membership import Membership, bootstrap_cluster, reached
 from penstock.groups.lag import GroupLag
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import ImageDelta
@@ -191,8 +192,8 @@ class Broker:
     async def _join(self, metadata: MetadataStore, listeners: list[Listener]) -> None:
         """Make or find the cluster, take in its metadata, and open the logs."""
         config = self._config
-        await bootstrap_cluster(metadata, self._new_cluster_id)
-        await self._ground.catalog.open(metadata)
+        await reached(lambda: bootstrap_cluster(metadata, self._new_cluster_id))
+        await reached(lambda: self._ground.catalog.open(metadata))
         self._ground.live.follow(self._ground.catalog)
         cluster_id = self._ground.catalog.image.cluster_id
         self._ground.logs.load(
@@ -201,16 +202,21 @@ class Broker:
             cluster_id=cluster_id,
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
-        await register(metadata, self._described(listeners))
-        epoch_version = await elect_controller(metadata, config.broker_id)
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
             randomness=self._ground.randomness,
             config=self._ground.settings,
-            epoch_version=epoch_version,
             id_floor=ProducerIdFloor(self._disk, config.data_directories[0], self._threads.executor),
         )
+        self._membership = Membership(
+            store=metadata,
+            catalog=self._ground.catalog,
+            controller=self._controller,
+            broker=self._described(listeners),
+            log=self._ground.log.bind(part="membership"),
+        )
+        await reached(self._membership.join)
         if not self._ground.logs.stopped_clean:
             await self._controller.begin_epochs(config.broker_id)
 
@@ -250,7 +256,7 @@ class Broker:
         observed = self._make_observer(parts, listeners)
         try:
             await self._observe(observed)
-            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run()))
+            await self._serve_until(stop, listeners, (*parts.background(), self._lag.run(), self._membership.run()))
         finally:
             await observed.stop()
             parts.close()

@@ -101,7 +101,7 @@ async def _run(
 
 async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState:
     from penstock.controller.adoption import AdoptionRefused, adopt
-    from penstock.controller.controller import bootstrap_cluster
+    from penstock.controller.membership import bootstrap_cluster
     from penstock.model.clock import SystemRandomness
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
 from penstock.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
-from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation
 from penstock.metadata.records import deletion_path, pack_topic, topic_path
 from penstock.metadata.store import MetadataStore
@@ -159,10 +159,7 @@ class Adoption:
 
 async def read_image(store: MetadataStore) -> MetadataImage:
     image = MetadataImage()
-    nodes = await store.tree("/")
-    image.apply(
-        Change(path=path, data=node.data, version=node.version, created=node.created) for path, node in nodes.items()
-    )
+    image.replace_with((await store.tree("/")).nodes)
     return image
 
 

@@ -11,7 +11,7 @@ from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
-from penstock.controller.plan import Plan
+from penstock.controller.plan import Plan, PlanStep
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -84,7 +84,7 @@ def plan_config_changes(
     """
     if counts is None:
         counts = Counter((change.resource_type, change.name) for change in changes)
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[Mapping[str, str] | BrokerError] = []
     for change in changes:
         try:
@@ -96,9 +96,9 @@ def plan_config_changes(
             outcomes.append(error)
             continue
         if operation is not None:
-            operations.append(operation)
+            steps.append((operation,))
         outcomes.append(settings)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 
 
 def check_steps(change: ConfigChange) -> None:

@@ -1,18 +1,33 @@
 """The controller: the one writer of the cluster's metadata.
 
-It decides with its planners (`topics`, `configs`, `quotas`), writes what they plan in one transaction, and has its
-answer when the transaction is on disk and this broker has acted on it.
+It decides with its planners (`topics`, `configs`, `quotas`), writes what they plan, in as few transactions as the store
+allows, and responds when they are durable and this broker has acted on them.
+
+The outcome of a transaction may be unknown. Then the controller reads back and decides (`outcomes`): one that is not
+done is voided by another in its place before the plan is tried again, so it cannot be done later. Where the store
+cannot be read either, the request fails with an error that clients retry, and the transaction can only be done before
+the controller's next one, which finds out and plans again.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import count
+from typing import TypeVar, assert_never
 
 from penstock.config.broker import BrokerConfig
 from penstock.controller.configs import ConfigChange, plan_config_changes
-from penstock.controller.plan import Plan
+from penstock.controller.outcomes import (
+    EPOCH_CHECK,
+    FENCE_BYTES,
+    FENCE_OPERATIONS,
+    Found,
+    Sent,
+    fence,
+    found_after,
+)
+from penstock.controller.plan import Plan, PlanStep, transactions
 from penstock.controller.quotas import QuotaChange, plan_quota_changes
 from penstock.controller.topics import (
     Growth,
@@ -26,21 +41,12 @@ from penstock.controller.topics import (
 )
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import MetadataImage
-from penstock.metadata.operations import Check, Create, Operation, Set
-from penstock.metadata.records import (
-    CLUSTER,
-    CONTROLLER,
-    CONTROLLER_EPOCH,
-    DIRECTORIES,
-    PRODUCER_IDS,
-    BrokerState,
-    broker_path,
-    pack_broker,
-)
-from penstock.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode
+from penstock.metadata.operations import Operation, Set
+from penstock.metadata.records import CHANGES, PRODUCER_IDS
+from penstock.metadata.store import MetadataStore, OutcomeUnknown, StoreFault, StoreUnavailable
 from penstock.model.clock import Randomness
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import NotController
+from penstock.model.generated_errors import NotController, RequestTimedOut
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
 from penstock.storage.producer_id_floor import ProducerIdFloor
@@ -49,50 +55,17 @@ Outcome = TypeVar("Outcome")
 Wanted = TypeVar("Wanted")
 
 CHANGES_AT_ONCE_MAX = 50
-"""Topics, resources or entities that one transaction changes; a request for more makes several."""
+"""Topics, resources or entities that one plan changes; a request for more makes several."""
+
+ATTEMPTS_MAX = 5
+"""Of one plan, when transactions are found not to be done or the image turns out to be behind."""
+
+READ_BACKS_MAX = 20
+READ_BACK_PAUSE_S = 0.25
+"""How often, and after which pause, the controller looks for the outcome of a transaction before it gives up."""
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids taken at once: a crash loses at most so many of 2**63."""
-
-
-async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], str]) -> None:
-    """Create the nodes that every store holds and this one lacks: it is new, or an earlier version bootstrapped it."""
-    operations: list[Operation] = [Create(path, b"") for path in DIRECTORIES if await store.get(path) is None]
-    if await store.get(CONTROLLER_EPOCH) is None:
-        operations.append(Create(CONTROLLER_EPOCH, b"0"))
-    if await store.get(PRODUCER_IDS) is None:
-        operations.append(Create(PRODUCER_IDS, b"0"))
-    if await store.get(CLUSTER) is None:
-        operations.append(Create(CLUSTER, make_cluster_id().encode()))
-    if not operations:
-        return
-    try:
-        await store.multi(operations)
-    except NodeExists:
-        # Another broker bootstrapped the cluster in the meantime.
-        return
-
-
-async def register(store: MetadataStore, broker: BrokerState) -> None:
-    """Say that this broker is up, for as long as its session lives."""
-    await store.multi([Create(broker_path(broker.broker_id), pack_broker(broker), ephemeral=True)])
-
-
-async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
-    """Become controller, unless another broker is: then None; else the version of the controller epoch won.
-
-    The epoch goes up in the same transaction, and the controller checks its version with every write, so whatever a
-    former controller still writes is refused.
-    """
-    epoch = await store.get(CONTROLLER_EPOCH)
-    assert epoch is not None, "the store has not been bootstrapped"
-    next_epoch = b"%d" % (int(epoch.data) + 1)
-    claim = Create(CONTROLLER, b"%d" % broker_id, ephemeral=True)
-    try:
-        await store.multi([claim, Set(CONTROLLER_EPOCH, next_epoch, epoch.version)])
-    except (NodeExists, BadVersion):
-        return None
-    return epoch.version + 1
 
 
 class Controller:
@@ -105,22 +78,35 @@ class Controller:
         catalog: Catalog,
         randomness: Randomness,
         config: Callable[[], BrokerConfig],
-        epoch_version: int | None,
+        epoch_version: int | None = None,
         id_floor: ProducerIdFloor | None = None,
     ) -> None:
         """`config` gives the broker's settings of the moment: some change while it runs.
 
-        `epoch_version` is what `elect_controller` gave; None refuses every write.
+        `epoch_version` is what the election gave; None refuses every write, see `elected`.
         """
         self._store = store
         self._catalog = catalog
         self._randomness = randomness
         self._config = config
         self._id_floor = id_floor
-        # Never the newest version seen: a deposed controller watches its successor's election too.
         self._epoch_version = epoch_version
+        self._marks = count()
         # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
         self._turn = asyncio.Lock()
+
+    def elected(self, epoch_version: int) -> None:
+        """Write from now on, with the version of the controller epoch that this broker won."""
+        self._epoch_version = epoch_version
+
+    def resign(self) -> None:
+        """Write nothing more."""
+        self._epoch_version = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker was elected and has not resigned."""
+        return self._epoch_version is not None
 
     @property
     def image(self) -> MetadataImage:
@@ -185,18 +171,24 @@ class Controller:
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """Producer ids that nobody has had or will get again, whatever happens to this broker."""
-        async with self._turn:
+        """Producer ids that were never given away and will not be again, whatever happens to this broker."""
+        floor = self._id_floor
+
+        async def plan() -> Plan[range]:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been bootstrapped"
-            floor = self._id_floor
             # Metadata from an older copy counts ids again that the logs know.
             first = max(int(node.data), 0 if floor is None else await floor.read())
             end = first + PRODUCER_ID_BLOCK
-            await self._write([Set(PRODUCER_IDS, b"%d" % end, node.version)])
+            claim = Set(PRODUCER_IDS, b"%d" % end, node.version)
+            return Plan(steps=((claim,),), outcomes=(range(first, end),))
+
+        async with self._turn:
+            [claimed] = await self._settled(plan)
+            assert isinstance(claimed, range), "a claim of producer ids is never refused"
             if floor is not None:
-                await floor.write(end)
-        return range(first, end)
+                await floor.write(claimed.stop)
+        return claimed
 
     async def _carry_out_in_parts(
         self,
@@ -223,21 +215,122 @@ class Controller:
     async def _carry_out(
         self, make_plan: Callable[[], Plan[Outcome]], *, validate_only: bool = False
     ) -> tuple[Outcome | BrokerError, ...]:
-        async with self._turn:
-            plan = make_plan()
-            if plan.operations and not validate_only:
-                await self._write(plan.operations)
-            return plan.outcomes
+        async def plan() -> Plan[Outcome]:
+            return make_plan()
 
-    async def _write(self, operations: Sequence[Operation]) -> None:
-        """Make one transaction that holds only while this broker is the controller; NotController where it is not."""
+        async with self._turn:
+            if validate_only:
+                return make_plan().outcomes
+            return await self._settled(plan)
+
+    async def _settled(self, make_plan: Callable[[], Awaitable[Plan[Outcome]]]) -> tuple[Outcome | BrokerError, ...]:
+        """Write a plan; make it again if it was made from an image that is behind."""
+        for _ in range(ATTEMPTS_MAX):
+            plan = await make_plan()
+            try:
+                await self._write(plan.steps)
+            except ImageBehind:
+                await self._catch_up()
+            else:
+                return plan.outcomes
+        raise NotController("the metadata changes faster than this controller follows it")
+
+    async def _write(self, steps: Sequence[PlanStep]) -> None:
+        """Write a plan's transactions one after the other; each holds only while this broker is the controller."""
+        first = True
+        for operations in transactions(
+            steps,
+            operations_max=self._store.operations_max - FENCE_OPERATIONS,
+            bytes_max=self._store.bytes_max - FENCE_BYTES,
+        ):
+            try:
+                await self._commit(operations)
+            except ImageBehind:
+                if first:
+                    raise
+                # Done in part, so a plan made again would find its own traces.
+                raise NotController() from None
+            first = False
+
+    async def _commit(self, operations: Sequence[Operation]) -> None:
+        """Do one transaction and wait until the image has it."""
+        for _ in range(ATTEMPTS_MAX):
+            sent = Sent(mark=self._mark(), expected=self.image.changes_version)
+            try:
+                number: int | None = await self._send(sent, operations)
+            except OutcomeUnknown:
+                number = await self._found_out(sent)
+            if number is not None:
+                await self._catalog.at_least(number)
+                return
+        raise RequestTimedOut("the metadata store did not do the change")
+
+    async def _send(self, sent: Sent, operations: Sequence[Operation]) -> int:
+        """Raises NotController where this broker is not the controller, and `ImageBehind` for a plan out of date."""
         if self._epoch_version is None:
             raise NotController()
         try:
-            await self._store.multi([Check(CONTROLLER_EPOCH, self._epoch_version), *operations])
-        except (BadVersion, NoNode, NodeExists) as fault:
-            if fault.index == 0:
-                # Another broker was elected: resign.
-                self._epoch_version = None
-            # Else only another controller can have changed what the plan was made from.
-            raise NotController() from None
+            return await self._store.multi([*fence(self._epoch_version, sent), *operations])
+        except StoreFault as fault:
+            if fault.index == EPOCH_CHECK:
+                # Another broker was elected.
+                self.resign()
+                raise NotController() from None
+            raise ImageBehind(fault.index) from None
+
+    async def _found_out(self, sent: Sent) -> int | None:
+        """Read back a transaction of unknown outcome: a number not before its own if it is done, None if it is not
+        and never will be."""
+        voids: set[bytes] = set()
+        for _ in range(READ_BACKS_MAX):
+            try:
+                found, number = await self._read_back(sent, voids)
+            except (StoreUnavailable, OutcomeUnknown):
+                found, number = Found.PENDING, 0
+            if found is Found.DONE:
+                return number
+            if found is Found.NEVER:
+                await self._catalog.at_least(number)
+                return None
+            await asyncio.sleep(READ_BACK_PAUSE_S)
+        raise RequestTimedOut("the metadata store does not tell whether it did the change")
+
+    async def _read_back(self, sent: Sent, voids: set[bytes]) -> tuple[Found, int]:
+        """What the store shows, and as of which transaction; one that is pending is voided."""
+        await self._store.sync()
+        snapshot = await self._store.tree(CHANGES)
+        found = found_after(sent, voids, snapshot.nodes.get(CHANGES))
+        match found:
+            case Found.DONE | Found.NEVER:
+                return found, snapshot.number
+            case Found.SUPERSEDED:
+                self.resign()
+                raise NotController()
+            case Found.PENDING:
+                void = Sent(mark=self._mark(), expected=sent.expected)
+                voids.add(void.mark)
+                try:
+                    return Found.NEVER, await self._send(void, ())
+                except ImageBehind:
+                    # It was done meanwhile, or an earlier void was.
+                    return Found.PENDING, snapshot.number
+            case _:
+                assert_never(found)
+
+    async def _catch_up(self) -> None:
+        """Bring the image to what the store is now."""
+        await self._store.sync()
+        snapshot = await self._store.tree(CHANGES)
+        await self._catalog.at_least(snapshot.number)
+
+    def _mark(self) -> bytes:
+        """Unlike that of any other transaction, of this or another controller."""
+        return b"%d.%d" % (-1 if self._epoch_version is None else self._epoch_version, next(self._marks))
+
+
+class ImageBehind(Exception):
+    """A plan was refused because it was made from an image older than the store."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index

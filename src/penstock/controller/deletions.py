@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.operations import Delete, Operation, Set
 from penstock.metadata.records import Deletion, deletion_path, pack_deletion
-from penstock.metadata.store import BadVersion, MetadataStore, NoNode, StoreUnavailable
+from penstock.metadata.store import BadVersion, MetadataStore, NoNode, OutcomeUnknown, StoreUnavailable
 from penstock.model.ids import TopicId
 from penstock.observe.log import Logger
 
@@ -49,7 +49,7 @@ class Deletions:
             self._asked.clear()
             try:
                 await self.settle()
-            except (BadVersion, NoNode, StoreUnavailable, OSError) as error:
+            except (BadVersion, NoNode, StoreUnavailable, OutcomeUnknown, OSError) as error:
                 self._log.warning("deletions_unsettled", reason=str(error), retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
                 self._asked.set()
@@ -61,8 +61,10 @@ class Deletions:
             return
         gone = await self._gone([found.topic_id for found in ours])
         done = [found for found in ours if found.topic_id in gone]
-        for first in range(0, len(done), SETTLED_AT_ONCE_MAX):
-            await self._store.multi([self._without(found) for found in done[first : first + SETTLED_AT_ONCE_MAX]])
+        at_once = min(SETTLED_AT_ONCE_MAX, self._store.operations_max)
+        for first in range(0, len(done), at_once):
+            # A transaction of unknown outcome is tried again later: each node's version keeps it from counting twice.
+            await self._store.multi([self._without(found) for found in done[first : first + at_once]])
 
     def _without(self, deletion: Deletion) -> Operation:
         """What ends a deletion, or leaves it to the other brokers."""

@@ -55,7 +55,7 @@ def plan_quota_changes(image: MetadataImage, changes: Sequence[QuotaChange]) -> 
         outcomes.append(after)
     operations = (write(image, entity, after) for entity, after in wanted.items())
     return Plan(
-        operations=tuple(operation for operation in operations if operation is not None), outcomes=tuple(outcomes)
+        steps=tuple((operation,) for operation in operations if operation is not None), outcomes=tuple(outcomes)
     )
 
 

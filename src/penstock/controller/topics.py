@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
 from penstock.controller.placement import place
-from penstock.controller.plan import Plan
+from penstock.controller.plan import Plan, PlanStep
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -77,18 +77,18 @@ def plan_creations(
 ) -> Plan[TopicState]:
     """Make every topic that can be made, in one transaction."""
     check_total(partitions_asked(topic, config) for topic in topics)
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for topic in topics:
         try:
             check_new_name(image, topic.name)
-            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + len(operations))
+            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + len(steps))
         except BrokerError as error:
             outcomes.append(error)
             continue
-        operations.append(Create(topic_path(made.name), pack_topic(made)))
+        steps.append((Create(topic_path(made.name), pack_topic(made)),))
         outcomes.append(made)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 
 
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
@@ -209,7 +209,7 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
     """Remove topics by name or by id, and record that their logs are to go wherever they are."""
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for wanted in topics:
         topic = image.topics_by_id.get(wanted) if isinstance(wanted, bytes) else image.topics.get(wanted)
@@ -220,10 +220,14 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
         else:
             brokers = {broker for partition in topic.partitions for broker in partition.replicas}
             deletion = Deletion(topic_id=topic.topic_id, name=topic.name, brokers=tuple(sorted(brokers)))
-            operations.append(Delete(topic_path(topic.name), topic.version))
-            operations.append(Create(deletion_path(topic.topic_id), pack_deletion(deletion)))
+            steps.append(
+                (
+                    Delete(topic_path(topic.name), topic.version),
+                    Create(deletion_path(topic.topic_id), pack_deletion(deletion)),
+                )
+            )
             outcomes.append(topic)
-    return Plan(operations=(*operations, *forgotten_deletions(image)), outcomes=tuple(outcomes))
+    return Plan(steps=(*steps, *((each,) for each in forgotten_deletions(image))), outcomes=tuple(outcomes))
 
 
 def forgotten_deletions(image: MetadataImage) -> list[Operation]:
@@ -237,7 +241,7 @@ def forgotten_deletions(image: MetadataImage) -> list[Operation]:
 
 def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:
     """Add partitions to topics; the ones that are there keep their state."""
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for growth in growths:
         topic = image.topics.get(growth.name)
@@ -248,9 +252,9 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        operations.append(Set(topic_path(topic.name), pack_topic(grown), topic.version))
+        steps.append((Set(topic_path(topic.name), pack_topic(grown), topic.version),))
         outcomes.append(grown)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 
 
 def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) -> TopicState:
@@ -285,7 +289,7 @@ def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
 
     After an unclean stop the end of a log may be gone and written anew; the epoch lets readers tell old from new.
     """
-    operations: list[Operation] = []
+    steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for topic in image.topics.values():
         if all(partition.leader != broker_id for partition in topic.partitions):
@@ -297,6 +301,6 @@ def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
             for p in topic.partitions
         )
         changed = replace(topic, partitions=partitions)
-        operations.append(Set(topic_path(topic.name), pack_topic(changed), topic.version))
+        steps.append((Set(topic_path(topic.name), pack_topic(changed), topic.version),))
         outcomes.append(changed)
-    return Plan(operations=tuple(operations), outcomes=tuple(outcomes))
+    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))

@@ -1,43 +1,69 @@
-"""Keeps the metadata image current, and tells whoever acts on a change."""
+"""Keeps the metadata image current, and notifies the parts that act on a change."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from itertools import count
 
-from penstock.metadata.image import Change, ImageDelta, MetadataImage, TopicChange
-from penstock.metadata.store import MetadataStore
+from penstock.metadata.following import Following
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
+from penstock.metadata.nodes import Changes, Gap
+from penstock.metadata.store import MetadataStore, SessionEvent, StoreUnavailable
 
 Listener = Callable[[ImageDelta], None]
 
+REREAD_RETRY_S = 0.5
+"""After the store could not be read."""
+
 
 class Catalog:
-    """The image of one store. It is whole from `open` on: nothing that follows is missed, nothing comes twice."""
+    """The image of one store: complete from `open` on, and never going back.
+
+    When the store reports a gap or a session that was interrupted, the tree is read again and what differs reaches the
+    listeners as one delta.
+    """
 
     def __init__(self) -> None:
         self.image = MetadataImage()
+        self._following = Following()
         self._listeners: list[Listener] = []
-        self._unwatch: Callable[[], None] | None = None
+        self._unwatch: list[Callable[[], None]] = []
+        self._store: MetadataStore | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = count()
+        self._closed = False
+
+    @property
+    def number(self) -> int:
+        """The last transaction in the image."""
+        return self._following.number
 
     async def open(self, store: MetadataStore) -> None:
-        """Load everything there is, and follow from there.
-
-        Changes that come while it loads are taken in afterwards. Some are in what was loaded already, which does no
-        harm: each says what a node is now, and the last one stands.
-        """
-        arrived: list[Sequence[Change]] = []
-        unwatch = store.watch("/", arrived.append)
-        nodes = await store.tree("/")
-        loaded = (
-            Change(path=path, data=node.data, version=node.version, created=node.created)
-            for path, node in nodes.items()
-        )
-        self.image.apply(loaded)
-        for changes in arrived:
-            self.image.apply(changes)
-        unwatch()
-        self._unwatch = store.watch("/", self._follow)
+        """Load everything there is, and follow from there. Raises `StoreUnavailable`, and may then be called again."""
+        if not self._unwatch:
+            self._unwatch = [store.watch("/", self._arrived), store.on_session(self._session_changed)]
+        await self._read(store)
+        self._store = store
+        self._read_if_stale()
 
     def listen(self, listener: Listener) -> None:
-        """Call with every change from now on, in order, before whoever made the change goes on."""
+        """Call with every change from now on, in order, before `at_least` of its number is done."""
         self._listeners.append(listener)
+
+    def at_least(self, number: int) -> Awaitable[None]:
+        """Done when the image has transaction `number`, and listeners have acted on it.
+
+        Fails with `StoreUnavailable` when the catalog is closed first.
+        """
+        waiting = asyncio.get_running_loop().create_future()
+        if self._following.number >= number:
+            waiting.set_result(None)
+        elif self._closed:
+            waiting.set_exception(StoreUnavailable("the metadata is no longer followed"))
+        else:
+            heapq.heappush(self._waiting, (number, next(self._order), waiting))
+        return waiting
 
     def everything(self) -> ImageDelta:
         """All there is, as a change from nothing: what a listener starts from."""
@@ -51,10 +77,68 @@ class Catalog:
         )
 
     def close(self) -> None:
-        if self._unwatch is not None:
-            self._unwatch()
+        """Stop following; the image stays as it is."""
+        self._closed = True
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
+        if self._reading is not None:
+            self._reading.cancel()
+        for _, _, waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(StoreUnavailable("the metadata is no longer followed"))
+        self._waiting.clear()
 
-    def _follow(self, changes: Sequence[Change]) -> None:
-        delta = self.image.apply(changes)
+    def _arrived(self, report: Changes | Gap) -> None:
+        changes = self._following.arrived(report)
+        if changes is not None:
+            self._publish(self.image.apply(changes.changes))
+        self._read_if_stale()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.RESUMED, SessionEvent.RENEWED):
+            # Changes made while the store could not be reached may never be reported.
+            self._arrived(Gap())
+
+    def _read_if_stale(self) -> None:
+        if self._following.stale and self._store is not None and self._reading is None and not self._closed:
+            self._reading = asyncio.get_running_loop().create_task(self._read_again(self._store))
+
+    async def _read_again(self, store: MetadataStore) -> None:
+        try:
+            while self._following.stale:
+                try:
+                    await self._read(store)
+                except StoreUnavailable:
+                    await asyncio.sleep(REREAD_RETRY_S)
+        finally:
+            self._reading = None
+
+    async def _read(self, store: MetadataStore) -> None:
+        """Make the image what the tree is now, and take in what came meanwhile."""
+        following = self._following
+        while following.stale:
+            gaps = following.gaps
+            await store.sync()
+            snapshot = await store.tree("/")
+            if not following.is_newer(snapshot):
+                continue
+            delta = self.image.replace_with(snapshot.nodes)
+            held = following.read(snapshot, gaps)
+            self._publish(delta)
+            for report in held:
+                self._arrived(report)
+
+    def _publish(self, delta: ImageDelta) -> None:
         for listener in self._listeners:
-            listener(delta)
+            try:
+                listener(delta)
+            except Exception as error:
+                # A listener's bug must be reported, and must not keep the change from the others.
+                context = {"message": "a listener of the metadata failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self._following.number:
+            future = heapq.heappop(waiting)[2]
+            if not future.done():
+                future.set_result(None)

@@ -2,29 +2,35 @@
 
 All statements run in one thread of its own, since a commit waits for the disk. Transactions that arrive while a
 commit is under way go into the next one together: each is still done or refused on its own, but one fsync serves all.
+
+The outcome of a transaction is unknown in one case. When SQLite reports an I/O error from COMMIT itself, the commit's
+last frame may be in the write-ahead log: this process goes on without it, and if it ends before it writes again, the
+next start finds the frame and the transaction is done after all. The next transaction that is committed overwrites it.
+Any other error is raised before that frame is written, so nothing is done.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.metadata.image import Change
+from penstock.metadata.nodes import Change, Changes, Node, Snapshot
 from penstock.metadata.operations import ANY_VERSION, Check, Create, Delete, Operation, Set
 from penstock.metadata.store import (
-    NODE_BYTES_MAX,
     BadVersion,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
+    OutcomeUnknown,
+    SessionCallback,
     StoreFault,
     StoreUnavailable,
     WatchCallback,
+    check_size,
 )
 
 Result = TypeVar("Result")
@@ -33,6 +39,8 @@ FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 1
 TRANSACTIONS_PENDING_MAX = 10_000
 TRANSACTIONS_PER_COMMIT_MAX = 256
+OPERATIONS_MAX = 4096
+BYTES_MAX = 4 * 1024 * 1024
 CACHE_KIB = 2048
 
 OPENING = """
@@ -53,6 +61,9 @@ COMMIT;
 """
 """Makes what is missing and begins a session. Whoever had the store before is gone, or this process could not have it,
 so the nodes it owned go too."""
+
+PRIMARY_CODE = 0xFF
+"""The part of SQLite's extended error codes that names the kind of error."""
 
 CAN_HOLD_OTHERS = "SELECT 1 FROM node WHERE path = ? AND owner = 0"
 REPLACE_DATA = (
@@ -121,15 +132,17 @@ class _Database:
         start = len(path) + 1
         return sorted(row[0][start:] for row in rows if "/" not in row[0][start:])
 
-    def tree(self, path: str) -> dict[str, Node]:
+    def tree(self, path: str) -> Snapshot:
         top = self.get(path)
-        return ({} if top is None else {path: top}) | self.below(path.rstrip("/"))
+        nodes = ({} if top is None else {path: top}) | self.below(path.rstrip("/"))
+        return Snapshot(number=self.transaction, nodes=nodes)
 
-    def commit(self, batch: list[Sequence[Operation]]) -> list["Committed | StoreFault"]:
+    def commit(self, batch: list[Sequence[Operation]]) -> list[Changes | StoreFault]:
         """One SQLite transaction for all of them, each in a savepoint of its own."""
         run = self.connection.execute
-        outcomes: list[Committed | StoreFault] = []
+        outcomes: list[Changes | StoreFault] = []
         first = self.transaction
+        committing = False
         try:
             run("BEGIN IMMEDIATE")
             for operations in batch:
@@ -141,15 +154,18 @@ class _Database:
                     outcomes.append(fault)
                 run("RELEASE one")
             run("UPDATE counter SET value = ? WHERE name = 'transaction'", (self.transaction,))
+            committing = True
             run("COMMIT")
-        except sqlite3.Error:
+        except sqlite3.Error as error:
             self.transaction = first
             with suppress(sqlite3.Error):
                 run("ROLLBACK")
+            if committing and _kind_of(error) == sqlite3.SQLITE_IOERR:
+                raise OutcomeUnknown(f"the metadata store at {self.file} failed in a commit: {error}") from None
             raise
         return outcomes
 
-    def _do(self, operations: Sequence[Operation]) -> "Committed":
+    def _do(self, operations: Sequence[Operation]) -> Changes:
         number = self.transaction + 1
         changes: dict[str, Change] = {}
         for index, operation in enumerate(operations):
@@ -166,8 +182,9 @@ class _Database:
                     changes[operation.path] = Change(path=operation.path, data=None)
                 case Check():
                     self._expect(operation, index)
-        self.transaction = number
-        return Committed(number=number, changes=tuple(changes.values()))
+        if changes:
+            self.transaction = number
+        return Changes(number=self.transaction, changes=tuple(changes.values()))
 
     def _create(self, operation: Create, number: int, index: int) -> Change:
         path = operation.path
@@ -205,14 +222,6 @@ class _Database:
         return row.fetchone() is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A transaction that is on disk."""
-
-    number: int
-    changes: tuple[Change, ...]
-
-
 @dataclass(slots=True)
 class _Waiting:
     operations: Sequence[Operation]
@@ -220,14 +229,20 @@ class _Waiting:
 
 
 class EmbeddedStore:
-    """A `MetadataStore` in one SQLite file. Use `open`."""
+    """A `MetadataStore` in one SQLite file. Use `open`.
+
+    Its session ends with `close` only, so it has no session events, and its watches miss nothing.
+    """
+
+    operations_max = OPERATIONS_MAX
+    bytes_max = BYTES_MAX
 
     def __init__(self, database: _Database, thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
         self._database = database
         self._thread = thread
         self._loop = loop
         self._waiting: list[_Waiting] = []
-        self._committing: asyncio.Future[list[Committed | StoreFault]] | None = None
+        self._committing: asyncio.Future[list[Changes | StoreFault]] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._watches: dict[int, tuple[str, WatchCallback]] = {}
@@ -259,13 +274,16 @@ class EmbeddedStore:
     async def children(self, path: str) -> list[str]:
         return await self._run(lambda: self._database.children(path))
 
-    async def tree(self, path: str) -> Mapping[str, Node]:
+    async def tree(self, path: str) -> Snapshot:
         return await self._run(lambda: self._database.tree(path))
 
+    async def sync(self) -> None:
+        """Every read is from the one copy there is."""
+        if self._closed:
+            raise StoreUnavailable("the metadata store is closed")
+
     def multi(self, operations: Sequence[Operation]) -> Awaitable[int]:
-        for operation in operations:
-            if isinstance(operation, Create | Set):
-                assert len(operation.data) <= NODE_BYTES_MAX, f"{operation.path}: {len(operation.data)} bytes"
+        check_size(operations, self)
         if self._closed or len(self._waiting) >= TRANSACTIONS_PENDING_MAX:
             raise StoreUnavailable("the metadata store is closed" if self._closed else "too many changes are waiting")
         waiting = _Waiting(operations, self._loop.create_future())
@@ -284,6 +302,9 @@ class EmbeddedStore:
             self._watches.pop(number, None)
 
         return unwatch
+
+    def on_session(self, callback: SessionCallback) -> Callable[[], None]:
+        return lambda: None
 
     async def close(self) -> None:
         """Finish what was asked, end the session, let the file go."""
@@ -305,14 +326,14 @@ class EmbeddedStore:
         self._committing = self._loop.run_in_executor(self._thread, self._database.commit, asked)
         self._committing.add_done_callback(lambda outcomes: self._committed(batch, outcomes))
 
-    def _committed(self, batch: list[_Waiting], done: "asyncio.Future[list[Committed | StoreFault]]") -> None:
+    def _committed(self, batch: list[_Waiting], done: "asyncio.Future[list[Changes | StoreFault]]") -> None:
         error = done.exception()
         if isinstance(error, sqlite3.Error):
             error = StoreUnavailable(f"the metadata store at {self._database.file} cannot be written: {error}")
         outcomes = [error] * len(batch) if error is not None else done.result()
         for waiting, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Committed):
-                self._tell(outcome.changes)
+            if isinstance(outcome, Changes):
+                self._notify(outcome)
                 _settle(waiting.done, outcome.number)
             else:
                 _settle(waiting.done, outcome)
@@ -322,21 +343,27 @@ class EmbeddedStore:
             self._committing = None
             self._idle.set()
 
-    def _tell(self, changes: tuple[Change, ...]) -> None:
+    def _notify(self, done: Changes) -> None:
         for path, callback in list(self._watches.values()):
             prefix = path.rstrip("/") + "/"
-            seen = [change for change in changes if change.path == path or change.path.startswith(prefix)]
+            seen = tuple(change for change in done.changes if change.path == path or change.path.startswith(prefix))
             if seen:
                 try:
-                    callback(seen)
+                    callback(Changes(number=done.number, changes=seen))
                 except Exception as error:
-                    # A watcher's bug must be heard of, and must not leave the other waiters without a response.
+                    # A watcher's bug must be reported, and must not leave the other waiters without a response.
                     context = {"message": f"a watcher of {path} failed", "exception": error}
                     self._loop.call_exception_handler(context)
 
 
+def _kind_of(error: sqlite3.Error) -> int:
+    """SQLite's primary error code; errors that Python's module raises itself have none."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & PRIMARY_CODE
+
+
 def _settle(done: "asyncio.Future[int]", outcome: int | BaseException) -> None:
-    """Tell whoever waits, if anybody still does."""
+    """Complete a waiter, unless it was cancelled."""
     if done.done():
         return
     if isinstance(outcome, int):

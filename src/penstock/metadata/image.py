@@ -1,22 +1,14 @@
 """What this broker knows of its cluster: the metadata store's contents, in memory, indexed for questions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from penstock.metadata import records
-from penstock.metadata.records import NO_CONFIGS, BrokerState, Deletion, QuotaEntity
+from penstock.metadata.nodes import Change, Node
+from penstock.metadata.records import NO_CONFIGS, BrokerState, ControllerState, Deletion, QuotaEntity
 from penstock.model.ids import TopicId
 from penstock.model.topic import TopicState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A node after a transaction; `data` is None when it is gone. `created` numbers the transaction that made it."""
-
-    path: str
-    data: bytes | None
-    version: int = 0
-    created: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +43,9 @@ class MetadataImage:
     __slots__ = (
         "broker_configs",
         "brokers",
+        "changes_version",
         "cluster_id",
-        "controller_id",
+        "controller",
         "deletions",
         "group_configs",
         "partition_count",
@@ -66,7 +59,9 @@ class MetadataImage:
     def __init__(self) -> None:
         self.version = 0
         self.cluster_id = ""
-        self.controller_id = -1
+        self.controller: ControllerState | None = None
+        self.changes_version = 0
+        """Of the node that every transaction of a controller sets."""
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
@@ -79,6 +74,11 @@ class MetadataImage:
         """Topics that were deleted and whose logs may still be on a disk."""
         self.partition_count = 0
 
+    @property
+    def controller_id(self) -> int:
+        """The broker that is controller, or -1."""
+        return -1 if self.controller is None else self.controller.broker_id
+
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
 
@@ -86,8 +86,28 @@ class MetadataImage:
         """The settings given to a running broker, or with `<default>` to all of them."""
         return self.broker_configs.get(broker, NO_CONFIGS)
 
+    def paths(self) -> Iterator[str]:
+        """Every node that the image was made of and would miss."""
+        yield from map(records.topic_path, self.topics)
+        yield from map(records.broker_path, self.brokers)
+        yield from map(records.broker_config_path, self.broker_configs)
+        yield from map(records.group_config_path, self.group_configs)
+        yield from map(records.quota_path, self.quotas)
+        yield from map(records.deletion_path, self.deletions)
+        if self.controller is not None:
+            yield records.CONTROLLER
+
+    def replace_with(self, nodes: Mapping[str, Node]) -> ImageDelta:
+        """Become what a tree of the store is, and return what differs from before."""
+        gone = [Change(path=path, data=None) for path in self.paths() if path not in nodes]
+        found = (
+            Change(path=path, data=node.data, version=node.version, created=node.created)
+            for path, node in nodes.items()
+        )
+        return self.apply(chain(gone, found))
+
     def apply(self, changes: Iterable[Change]) -> ImageDelta:
-        """Take one transaction in, and say what it changed."""
+        """Apply one or several transactions; returns what they changed."""
         topics: list[TopicChange] = []
         brokers = deletions = False
         broker_configs: set[str] = set()
@@ -100,16 +120,15 @@ class MetadataImage:
             elif parent == records.BROKERS:
                 brokers |= self._apply_broker(change)
             elif parent == records.BROKER_CONFIGS:
-                broker_configs.add(self._apply_settings(self.broker_configs, change))
+                broker_configs.update(self._apply_settings(self.broker_configs, change))
             elif parent == records.GROUP_CONFIGS:
-                group_configs.add(self._apply_settings(self.group_configs, change))
+                group_configs.update(self._apply_settings(self.group_configs, change))
             elif parent == records.QUOTAS:
-                quotas.append(self._apply_quota(change))
+                quotas += self._apply_quota(change)
             elif parent == records.DELETIONS:
-                self._apply_deletion(change)
-                deletions = True
+                deletions |= self._apply_deletion(change)
             else:
-                brokers |= self._apply_office(change)
+                brokers |= self._apply_cluster(change)
         self.version += 1
         return ImageDelta(
             topics=tuple(topics),
@@ -120,13 +139,15 @@ class MetadataImage:
             deletions=deletions,
         )
 
-    def _apply_deletion(self, change: Change) -> None:
+    def _apply_deletion(self, change: Change) -> bool:
         topic_id = TopicId(bytes.fromhex(records.last_name(change.path)))
         if change.data is None:
-            self.deletions.pop(topic_id, None)
-        else:
-            found = records.unpack_deletion(change.path, change.data, change.version, change.created)
-            self.deletions[topic_id] = found
+            return self.deletions.pop(topic_id, None) is not None
+        found = records.unpack_deletion(change.path, change.data, change.version, change.created)
+        if self.deletions.get(topic_id) == found:
+            return False
+        self.deletions[topic_id] = found
+        return True
 
     def _apply_topic(self, change: Change) -> tuple[TopicChange, ...]:
         """What a change does to a topic: nothing, if it comes late and the image has a later version of the topic."""
@@ -134,14 +155,14 @@ class MetadataImage:
         before = self.topics.get(name)
         after = None if change.data is None else records.unpack_topic(name, change.data, change.version)
         if before is not None:
-            if after is not None and after.topic_id == before.topic_id and after.version < before.version:
+            if after is not None and after.topic_id == before.topic_id and after.version <= before.version:
                 return ()
             del self.topics[name]
             del self.topics_by_id[before.topic_id]
             self.partition_count -= len(before.partitions)
             self._forget_collision(name)
         if after is None:
-            return (TopicChange(before=before, after=None),)
+            return () if before is None else (TopicChange(before=before, after=None),)
         self.topics[name] = after
         self.topics_by_id[after.topic_id] = after
         self.partition_count += len(after.partitions)
@@ -160,39 +181,50 @@ class MetadataImage:
         """Whether a change does anything: a registration from before the one in the image does not."""
         broker_id = int(records.last_name(change.path))
         if change.data is None:
-            self.brokers.pop(broker_id, None)
-            return True
+            return self.brokers.pop(broker_id, None) is not None
         known = self.brokers.get(broker_id)
         if known is not None and change.created < known.epoch:
             return False
-        self.brokers[broker_id] = records.unpack_broker(broker_id, change.data, change.created)
-        return True
+        found = records.unpack_broker(broker_id, change.data, change.created)
+        self.brokers[broker_id] = found
+        return found != known
 
-    def _apply_settings(self, settings: dict[str, Mapping[str, str]], change: Change) -> str:
+    def _apply_settings(self, settings: dict[str, Mapping[str, str]], change: Change) -> tuple[str, ...]:
+        """The name whose settings changed, if they did."""
         name = records.last_name(change.path)
-        if change.data is None:
-            settings.pop(name, None)
+        before = settings.get(name)
+        after = None if change.data is None else records.unpack_settings(change.data)
+        if after == before:
+            return ()
+        if after is None:
+            del settings[name]
         else:
-            settings[name] = records.unpack_settings(change.data)
-        return name
+            settings[name] = after
+        return (name,)
 
-    def _apply_quota(self, change: Change) -> tuple[QuotaEntity, Mapping[str, float]]:
+    def _apply_quota(self, change: Change) -> tuple[tuple[QuotaEntity, Mapping[str, float]], ...]:
+        """The entity whose quotas changed, if they did, and all it has now."""
         entity = records.quota_entity(change.path)
-        if change.data is None:
-            self.quotas.pop(entity, None)
-            return entity, {}
-        limits = self.quotas[entity] = records.unpack_quotas(change.data)
-        return entity, limits
+        before = self.quotas.get(entity)
+        after = None if change.data is None else records.unpack_quotas(change.data)
+        if after == before:
+            return ()
+        if after is None:
+            del self.quotas[entity]
+            return ((entity, {}),)
+        self.quotas[entity] = after
+        return ((entity, after),)
 
-    def _apply_office(self, change: Change) -> bool:
-        """Who is controller, and of which cluster; True where brokers' responses change with it."""
+    def _apply_cluster(self, change: Change) -> bool:
+        """The cluster's id, its controller and the controller's transactions; True where responses change with it."""
+        before = self.cluster_id, self.controller
         if change.path == records.CONTROLLER:
-            self.controller_id = -1 if change.data is None else int(change.data)
-            return True
-        if change.path == records.CLUSTER and change.data is not None:
+            self.controller = None if change.data is None else records.unpack_controller(change.data)
+        elif change.path == records.CLUSTER and change.data is not None:
             self.cluster_id = change.data.decode()
-            return True
-        return False
+        elif change.path == records.CHANGES and change.data is not None:
+            self.changes_version = change.version
+        return before != (self.cluster_id, self.controller)
 
 
 def collision_key(name: str) -> str:

@@ -1,14 +1,17 @@
-"""What can be asked of the metadata store in one atomic step. Values: deciding needs no store."""
+"""The operations of a metadata store's transaction, as values: planning needs no store."""
 
 from dataclasses import dataclass
 
 ANY_VERSION = -1
 """Of a node's version: do not compare."""
 
+OPERATION_BYTES = 64
+"""Allowed for each operation of a transaction beside its path and data."""
+
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; its parent is there and it is not. An ephemeral one goes when its maker's session ends."""
+    """Create a node, which must not exist, below one that does. An ephemeral one goes when its session ends."""
 
     path: str
     data: bytes
@@ -26,7 +29,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node that has no children."""
+    """Delete a node that has no children."""
 
     path: str
     version: int = ANY_VERSION
@@ -41,3 +44,9 @@ class Check:
 
 
 Operation = Create | Set | Delete | Check
+
+
+def size_of(operation: Operation) -> int:
+    """Bytes that an operation counts toward the bound of a transaction."""
+    data = len(operation.data) if isinstance(operation, Create | Set) else 0
+    return OPERATION_BYTES + len(operation.path) + data

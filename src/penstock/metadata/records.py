@@ -15,6 +15,8 @@ from penstock.model.topic import PartitionState, TopicState
 CLUSTER = "/cluster"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller-epoch"
+CHANGES = "/changes"
+"""Set by every transaction of a controller, at the version it expects: of two that expect the same one, one is done."""
 BROKERS = "/brokers"
 TOPICS = "/topics"
 CONFIGS = "/configs"
@@ -132,6 +134,23 @@ def unpack_deletion(path: str, data: bytes, version: int, created: int) -> Delet
         version=version,
         created=created,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerState:
+    """The broker that is controller, and the epoch it was elected with. The node goes with the broker's session."""
+
+    broker_id: int
+    epoch: int
+
+
+def pack_controller(controller: ControllerState) -> bytes:
+    return pack({"v": 1, "broker": controller.broker_id, "epoch": controller.epoch})
+
+
+def unpack_controller(data: bytes) -> ControllerState:
+    record = json.loads(data)
+    return ControllerState(broker_id=record["broker"], epoch=record["epoch"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

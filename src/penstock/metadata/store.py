@@ -1,33 +1,36 @@
 """The metadata store: a small tree of versioned nodes that the whole cluster agrees on.
 
 It is shaped after ZooKeeper, so that a cluster can keep its metadata there and a single broker in a file of its own.
+What is promised here is the least that any store gives; the simulated one in `penstock.testing.sim` gives no more.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from typing import Protocol
 
-from penstock.metadata.image import Change
-from penstock.metadata.operations import Operation
+from penstock.metadata.nodes import Changes, Gap, Node, Snapshot
+from penstock.metadata.operations import Create, Operation, Set, size_of
 from penstock.model.generated_errors import KafkaStorageError
 
-NODE_BYTES_MAX = 16 * 1024 * 1024
-"""The largest node: a topic with every partition's state. One of 100,000 partitions is a quarter of it."""
+NODE_BYTES_MAX = 512 * 1024
+"""The largest node. ZooKeeper's limit is 1 MiB for a whole transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One fact. `version` counts its changes, `created` numbers the transaction that made it, `owner` the session
-    whose end removes it; 0 is nobody's."""
+class SessionEvent(Enum):
+    """What happened to the session that owns this broker's ephemeral nodes."""
 
-    data: bytes
-    version: int
-    owner: int
-    created: int
+    SUSPENDED = "suspended"
+    """The store cannot be reached; the session may or may not be alive there."""
+    RESUMED = "resumed"
+    """The same session goes on."""
+    LOST = "lost"
+    """The session is over, and its ephemeral nodes are gone."""
+    RENEWED = "renewed"
+    """A new session has begun; `session` is its number."""
 
 
 class StoreFault(Exception):
-    """A transaction that could not be done as a whole; none of it was. `index` says which operation it was."""
+    """A transaction that could not be done as a whole; none of it was. `index` is that of the failed operation."""
 
     def __init__(self, path: str, index: int = 0) -> None:
         super().__init__(path)
@@ -36,32 +39,44 @@ class StoreFault(Exception):
 
 
 class NoNode(StoreFault):
-    """The node, or the parent of one to be made, is not there."""
+    """The node, or the parent of one to be created, does not exist."""
 
 
 class NodeExists(StoreFault):
-    """The node to be made is there already."""
+    """The node to be created exists already."""
 
 
 class BadVersion(StoreFault):
-    """Somebody changed the node since it was read."""
+    """The node has another version than the transaction expects."""
 
 
 class NotEmpty(StoreFault):
-    """The node to be removed has children."""
+    """The node to be deleted has children."""
 
 
 class StoreUnavailable(KafkaStorageError):
-    """The store cannot take a change now: its disk is full or failing, or it is closed."""
+    """The store cannot be used now: its disk is full or failing, it cannot be reached, or it is closed.
+
+    A transaction that fails with this was not done and will not be.
+    """
 
 
-WatchCallback = Callable[[Sequence[Change]], None]
+class StoreUnreachable(StoreUnavailable):
+    """The connection to the store is broken: waiting may help, also for a broker that starts."""
+
+
+class OutcomeUnknown(Exception):
+    """The transaction was done, or will be done later, or never: read back and decide."""
+
+
+WatchCallback = Callable[[Changes | Gap], None]
+SessionCallback = Callable[[SessionEvent], None]
 
 
 class MetadataStore(Protocol):
-    """Compare-and-set, transactions, watches, and nodes that go with their owner.
+    """Compare-and-set, transactions, watches, and nodes that go with the session that owns them.
 
-    Every promise here is checked by one set of tests, whatever keeps the nodes.
+    One set of tests checks every promise, on every store.
     """
 
     @property
@@ -69,29 +84,52 @@ class MetadataStore(Protocol):
         """The number that owns this store's ephemeral nodes; never that of an earlier session."""
         ...
 
-    async def get(self, path: str) -> Node | None: ...
-
-    async def children(self, path: str) -> list[str]:
-        """The names right below a node, sorted; raises `NoNode` where it is not there."""
+    @property
+    def operations_max(self) -> int:
+        """Operations of one transaction."""
         ...
 
-    async def tree(self, path: str) -> Mapping[str, Node]:
-        """A node and everything below it, parents first: one round for a start with ten thousand topics."""
+    @property
+    def bytes_max(self) -> int:
+        """Bytes of one transaction: paths, data, and `OPERATION_BYTES` for each operation."""
+        ...
+
+    async def get(self, path: str) -> Node | None:
+        """A node; it may be behind what other sessions wrote, see `sync`."""
+        ...
+
+    async def children(self, path: str) -> list[str]:
+        """The names directly below a node, sorted; raises `NoNode` where it does not exist."""
+        ...
+
+    async def tree(self, path: str) -> Snapshot:
+        """A node and everything below it: one call for a start with ten thousand topics."""
+        ...
+
+    async def sync(self) -> None:
+        """Reads after this see every write, of any session, that was done before it was called."""
         ...
 
     def multi(self, operations: Sequence[Operation]) -> Awaitable[int]:
-        """Do all of it or nothing; the transaction's number, greater than all before.
+        """Do all of it or nothing; the transaction's number, greater than all before, once it is durable.
 
-        It is on disk, and watchers have been told, before this returns. Raises a `StoreFault`.
+        Raises a `StoreFault` or `StoreUnavailable`, then it is not done; or `OutcomeUnknown`. This session's reads
+        see it when this returns, but watchers may be called later. Transactions that change nothing are not counted:
+        they return the number of the last one that did.
         """
         ...
 
     def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back on the event loop for every transaction that changes the node or anything below it.
+        """Call back on the event loop for every change of the node or anything below it, until the returned function
+        is called.
 
-        Called once per transaction, in their order, with the node's new contents; for ever, until what is returned
-        here is called.
+        Changes come in the order of their numbers, late, and several in one call. Where some were missed a `Gap` comes
+        in their place, before any change that follows them.
         """
+        ...
+
+    def on_session(self, callback: SessionCallback) -> Callable[[], None]:
+        """Call back on the event loop for every event of the session, until the returned function is called."""
         ...
 
     async def close(self) -> None:
@@ -107,3 +145,13 @@ class StoreSource(Protocol):
         ...
 
     async def open(self) -> MetadataStore: ...
+
+
+def check_size(operations: Sequence[Operation], store: MetadataStore) -> None:
+    """Assert that a transaction is within the bounds of its store: planners keep them, so more is a bug."""
+    assert len(operations) <= store.operations_max, f"{len(operations)} operations"
+    for operation in operations:
+        if isinstance(operation, Create | Set):
+            assert len(operation.data) <= NODE_BYTES_MAX, f"{operation.path}: {len(operation.data)} bytes"
+    total = sum(map(size_of, operations))
+    assert total <= store.bytes_max, f"{total} bytes in one transaction"

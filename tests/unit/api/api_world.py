@@ -15,7 +15,8 @@ from penstock.api.registry import Api, RequestContext
 from penstock.broker.apis import every_api
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, bootstrap_cluster, elect_controller, register
+from penstock.controller.controller import Controller
+from penstock.controller.membership import bootstrap_cluster, elect_controller, register
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import EmbeddedStore
 from penstock.metadata.live_config import LiveConfig
@@ -69,8 +70,8 @@ class World:
         await ground.catalog.open(store)
         endpoint = BrokerEndpoint(listener=LISTENER, host="broker.example", port=9092)
         await register(store, BrokerState(broker_id=config.broker_id, endpoints=(endpoint,), rack="r1"))
-        epoch_version = await elect_controller(store, config.broker_id)
-        assert epoch_version is not None
+        elected = await elect_controller(store, config.broker_id)
+        assert elected is not None
         ground.live.follow(ground.catalog)
         ground.logs.load(config.topic_defaults, broker_id=config.broker_id, cluster_id="the-cluster")
         controller = Controller(
@@ -78,7 +79,7 @@ class World:
             catalog=ground.catalog,
             randomness=ground.randomness,
             config=ground.settings,
-            epoch_version=epoch_version,
+            epoch_version=elected.epoch_version,
         )
         parts = make_parts(ground, controller, store)
         parts.begin()

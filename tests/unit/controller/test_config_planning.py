@@ -7,7 +7,8 @@ import pytest
 from penstock.config.broker import BrokerConfig
 from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
 from penstock.controller.quotas import QuotaChange, plan_quota_changes
-from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.nodes import Change
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import (
     ALL_BROKERS,

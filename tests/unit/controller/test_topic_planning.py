@@ -21,7 +21,8 @@ from penstock.controller.topics import (
     plan_growths,
     plan_new_epochs,
 )
-from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.nodes import Change
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import BrokerState, deletion_path, pack_broker, topic_path, unpack_topic
 from penstock.model.errors import BrokerError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.metadata.image import Change, MetadataImage
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.nodes import Change
 from penstock.metadata.records import BrokerState, broker_path, pack_broker, pack_topic, topic_path
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.broker.descriptors import divide
 from penstock.broker.wiring import Broker
 from penstock.config.load import load
-from penstock.metadata.store import StoreSource
 from penstock.observe.log import Logger
 from penstock.testing.sim.clock import SimClock, SimRandomness
 from penstock.testing.sim.disk import LifeDisk, NodeDisk
 from penstock.testing.sim.node import Ending, Life, LifeEnded
+from penstock.testing.sim.store import SimSource, SimStore
 from penstock.testing.sim.threads import SimThreads
 from penstock.testing.sim.world import World
 
@@ -24,14 +24,19 @@ DESCRIPTORS = 10_000
 
 
 class SimBroker:
-    """A broker on a node of its own. Each start is a new life with the disk that the last one left."""
+    """A broker on a node of its own. Each start is a new life with the disk that the last one left.
+
+    A broker that is `alone` has its store to itself, as it has the embedded one: its start ends the session of the life
+    before. Others share it, and wait for the session timeout of a broker that crashed.
+    """
 
     def __init__(
         self,
         world: World,
         *,
         broker_id: int = 1,
-        store: Callable[[Life], StoreSource],
+        store: SimStore,
+        alone: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.world = world
@@ -42,7 +47,8 @@ class SimBroker:
         self.log = SimLog(world, self.name)
         self.broker: Broker | None = None
         """The broker of the life that runs or ran last, for checks."""
-        self._store = store
+        self.store = store
+        self._alone = alone
         self._config = load(
             file=None,
             env={},
@@ -70,12 +76,14 @@ class SimBroker:
         self._over = over = asyncio.Event()
         self.log.is_ready = asyncio.Event()
         life.at_end(lambda _: over.set())
+        source = SimSource(self.store, exclusive=self._alone)
+        life.at_end(lambda _: source.kill())
         self.broker = Broker(
             self._config,
             disk=LifeDisk(self.disk, life, self.clock, threads.executor),
             threads=threads,
             network=self.world.fabric.at(life),
-            store=self._store(life),
+            store=source,
             clock=self.clock,
             randomness=SimRandomness(self.world.stream(f"{self.name}, life {life.number}")),
             log=self.log,

@@ -11,9 +11,10 @@ import gc
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, cast
 
+from penstock.testing.sim.handle import SimHandle
 from penstock.testing.sim.node import LIFE, Ending, Life, LifeEnded, close
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ Ts = TypeVarTuple("Ts")
 CALLBACKS_AT_ONE_TIME_MAX = 1_000_000
 """More callbacks than this without any time passing are a loop that never ends."""
 
+GC_THRESHOLDS = (50_000, 20, 50)
+"""As a broker's process has them: few cycles are made, and looking for them takes time."""
+
 TASKS_SHOWN_MAX = 40
 NEVER_RETRIEVED = "Future exception was never retrieved"
 
@@ -33,47 +37,23 @@ class Stuck(Exception):
     """The simulation cannot go on; the message says what waits for what."""
 
 
-class SimHandle(asyncio.TimerHandle):
-    """A callback that is due now or later."""
-
-    __slots__ = ("args", "callback", "context", "is_cancelled", "life", "when_s")
+class SimTask(asyncio.Task[T]):
+    """A task whose hash is its number: a TaskGroup keeps its tasks in a set, and cancels them in that set's order."""
 
     def __init__(
         self,
-        callback: Callable[..., object] | None,
-        args: tuple[Any, ...],
+        coro: Coroutine[Any, Any, T],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        name: str | None,
         context: Context | None,
-        life: Life | None,
-        when_s: float,
+        number: int,
     ) -> None:
-        # The superclass's fields stay unset: every method that uses them is replaced, and this is made very often.
-        self.callback = callback
-        self.args = args
-        self.context = context
-        """None: done by the world itself, whose errors end the simulation."""
-        self.life = life
-        self.when_s = when_s
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-        self.callback = None
-        self.args = ()
-
-    def cancelled(self) -> bool:
-        return self.is_cancelled
-
-    def when(self) -> float:
-        return self.when_s
+        self._number = number
+        super().__init__(coro, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __repr__(self) -> str:
-        return f"<SimHandle {self.callback!r} at {self.when_s:.6f}>"
+        return self._number
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -86,6 +66,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._closed = False
         self._stuck: str | None = None
+        self._tasks_made = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
 
     # Callbacks
@@ -111,13 +92,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         if context is None:
             context = copy_context()
         handle = SimHandle(callback, args, context, context.get(LIFE), when)
-        self._world.schedule(when, handle)
+        world = self._world
+        heappush(world.events, (when, world.tie(), next(world.numbers), handle))
         return handle
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._world.now + delay, callback, *args, context=context)
+        if context is None:
+            context = copy_context()
+        world = self._world
+        when = world.now + delay
+        handle = SimHandle(callback, args, context, context.get(LIFE), when)
+        heappush(world.events, (when, world.tie(), next(world.numbers), handle))
+        return handle
 
     # Futures and tasks
 
@@ -137,7 +125,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         if life is not None and life.ended is not None:
             coro.close()
             life.check()
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks_made += 1
+        task = SimTask(coro, loop=self, name=name, context=context, number=self._tasks_made)
         if life is not None:
             life.keep(task)
         return task
@@ -156,9 +145,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = True
         self._stopping = False
         asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             self._run()
         finally:
+            gc.set_threshold(*thresholds)
             self._running = False
             asyncio._set_running_loop(None)  # pyright: ignore[reportPrivateUsage]
 
@@ -196,16 +188,25 @@ class SimLoop(asyncio.AbstractEventLoop):
             else:
                 try:
                     handle.context.run(callback, *handle.args)
-                except LifeEnded:
-                    pass
-                except (KeyboardInterrupt, SystemExit):
-                    raise
                 except BaseException as error:
-                    self._failed(life, f"exception in {callback!r}", error)
+                    self._raised(life, callback, error)
             if self._stuck is not None:
                 raise Stuck(self._described(self._stuck))
             if not budget:
                 raise Stuck(self._described(f"time stands still; the last callback was {callback!r}"))
+
+    def enter(self, life: Life, context: Context, callback: Callable[[], object]) -> None:
+        """Run a callback of a life at once, on behalf of the world."""
+        try:
+            context.run(callback)
+        except BaseException as error:
+            self._raised(life, callback, error)
+
+    def _raised(self, life: Life | None, callback: Callable[..., object], error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        if not isinstance(error, LifeEnded):
+            self._failed(life, f"exception in {callback!r}", error)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         task = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.net.reply import FileRange
 from penstock.net.transport import Bytes, Transport
+from penstock.testing.sim.handle import SimHandle
 from penstock.testing.sim.node import Ending, Life, Node
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Fabric:
         self.ends: dict[tuple[int, int], SimTransport] = {}
         """Both ends of each connection that is not closed at both, by number and side (0: it connected)."""
         self._listening: dict[tuple[str, int], SimAcceptor] = {}
-        self._cuts: set[tuple[str, str]] = set()
+        self.cuts: set[tuple[str, str]] = set()
+        """Pairs of hosts of which the first cannot reach the second."""
         self._connections = 0
         self._ports = EPHEMERAL_PORT_MIN
         stream = world.stream("network")
@@ -82,23 +84,23 @@ class Fabric:
     def cut(self, source: str, target: str) -> None:
         """Hold everything that one node sends to another; the other way is not touched."""
         self.world.trace.fact(f"cut {source} to {target}")
-        self._cuts.add((source, target))
+        self.cuts.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
         """Let what was held arrive, in order on each connection."""
-        if (source, target) in self._cuts:
+        if (source, target) in self.cuts:
             self.world.trace.fact(f"healed {source} to {target}")
-            self._cuts.discard((source, target))
+            self.cuts.discard((source, target))
             for end in list(self.ends.values()):
                 if end.host == source and end.peer.host == target:
                     end.retransmit(RETRANSMISSION_MAX_S * self._random())
 
     def heal_all(self) -> None:
-        for source, target in sorted(self._cuts):
+        for source, target in sorted(self.cuts):
             self.heal(source, target)
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts
+        return (source, target) in self.cuts
 
     # Nodes
 
@@ -157,9 +159,9 @@ class SimTransport:
     """One end of a connection."""
 
     __slots__ = (
-        "_acks_held", "_arriving", "_eof", "_error", "_fabric", "_held", "_inbox", "_last_arrival_s", "_read_due",
-        "_reader", "_reader_context", "_silent", "_unacked", "_unanswered", "_world", "_write_due", "_writer",
-        "_writer_context", "closed", "host", "life", "number", "peer", "side", "window_bytes",
+        "_acks_held", "_arrival", "_arriving", "_eof", "_error", "_fabric", "_held", "_inbox", "_last_arrival_s",
+        "_read_due", "_reader", "_reader_context", "_silent", "_unacked", "_unanswered", "_world", "_write_due",
+        "_writer", "_writer_context", "closed", "host", "life", "number", "peer", "side", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, fabric: Fabric, life: Life, number: int, side: int) -> None:
@@ -180,6 +182,8 @@ class SimTransport:
         self._last_arrival_s = 0.0
         """When the last message sent from here arrives."""
         self._arriving: deque[object] = deque()
+        self._arrival = SimHandle(self.arrive, (), None, None, 0.0)
+        """The event of every arrival here."""
         self._inbox = bytearray()
         self._eof = False
         self._error = 0
@@ -219,10 +223,13 @@ class SimTransport:
             size = len(view)
             view[:] = inbox[:size]
             del inbox[:size]
-        if self._fabric.is_cut(self.host, self.peer.host):
+        peer = self.peer
+        if self._fabric.cuts and self._fabric.is_cut(self.host, peer.host):
             self._acks_held += size
         else:
-            self.peer.acknowledged(size)
+            peer._unacked -= size
+            if peer._writer is not None:
+                peer._wake_writer()
         return size
 
     def send(self, data: Bytes) -> int:
@@ -286,10 +293,11 @@ class SimTransport:
 
     def _dispatch(self, sent: object) -> None:
         """Send something on its way to the peer."""
-        if self._held or self._fabric.is_cut(self.host, self.peer.host):
+        fabric = self._fabric
+        if self._held or (fabric.cuts and fabric.is_cut(self.host, self.peer.host)):
             self._held.append(sent)
             return
-        self._depart(sent, self._world.now + self._fabric.latency_s())
+        self._depart(sent, self._world.now + fabric.latency_s())
 
     def _depart(self, sent: object, when: float) -> None:
         if when < self._last_arrival_s:
@@ -297,15 +305,17 @@ class SimTransport:
         self._last_arrival_s = when
         peer = self.peer
         peer._arriving.append(sent)
-        self._world.at(when, peer.arrive)
+        self._world.schedule(when, peer._arrival)
 
     def retransmit(self, delay_s: float) -> None:
         """A cut is healed: send what it held."""
         held = self._held
         self._held = deque()
         if self._acks_held:
-            self.peer.acknowledged(self._acks_held)
+            self.peer._unacked -= self._acks_held
             self._acks_held = 0
+            if self.peer._writer is not None:
+                self.peer._wake_writer()
         for sent in held:
             self._depart(sent, self._world.now + delay_s + self._fabric.latency_s())
 
@@ -329,7 +339,12 @@ class SimTransport:
             if self._writer is not None:
                 self._wake_writer()
         if self._reader is not None and not self._read_due:
-            self._wake_reader()
+            if self.life.active:
+                # Nothing else is ready when something arrives, so there is nothing to wait for.
+                assert self._reader_context is not None
+                self._world.loop.enter(self.life, self._reader_context, self._call_reader)
+            else:
+                self._wake_reader()
 
     def wake_kernel(self) -> None:
         """Reset the peer if it has sent something to this end, whose process is gone."""
@@ -337,12 +352,6 @@ class SimTransport:
         if self._unanswered:
             self._unanswered = False
             self._dispatch(RST)
-
-    def acknowledged(self, size: int) -> None:
-        """The peer has read so many bytes."""
-        self._unacked -= size
-        if self._writer is not None and not self._write_due:
-            self._wake_writer()
 
     def break_off(self) -> None:
         """The connection is broken at this end, with what was on its way."""
@@ -392,7 +401,8 @@ class SimTransport:
             try:
                 self._reader()
             finally:
-                if self._reader is not None and self._readable():
+                # A closed end has no reader.
+                if (self._inbox or self._eof or self._error) and self._reader is not None:
                     self._wake_reader()
 
     def _wake_writer(self) -> None:

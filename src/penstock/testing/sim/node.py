@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from penstock.testing.sim.loop import SimHandle
+    from penstock.testing.sim.handle import SimHandle
     from penstock.testing.sim.world import World
 
 T = TypeVar("T")

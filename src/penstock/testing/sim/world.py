@@ -17,7 +17,8 @@ from heapq import heappush
 from itertools import count
 from typing import Any, TypeVar
 
-from penstock.testing.sim.loop import SimHandle, SimLoop
+from penstock.testing.sim.handle import SimHandle
+from penstock.testing.sim.loop import SimLoop
 from penstock.testing.sim.network import Fabric
 from penstock.testing.sim.node import Node
 from penstock.testing.sim.trace import Trace
@@ -54,8 +55,9 @@ class World:
         self.callbacks = 0
         """Callbacks run so far."""
         self.nodes: dict[str, Node] = {}
-        self._numbers = count()
-        self._tie = self.stream("order of equal times").random if shuffled else None
+        self.numbers = count()
+        self.tie: Callable[[], float] = self.stream("order of equal times").random if shuffled else float
+        """What orders events of equal time: nothing but their number, or chance."""
         self.trace = Trace(self, recorded=recorded)
         self.fabric = Fabric(self)
         # What it lacks needs an operating system: sockets, processes, pipes.
@@ -72,8 +74,7 @@ class World:
 
     def schedule(self, when: float, handle: SimHandle) -> None:
         """Let a callback happen at a time."""
-        tie = 0.0 if self._tie is None else self._tie()
-        heappush(self.events, (when, tie, next(self._numbers), handle))
+        heappush(self.events, (when, self.tie(), next(self.numbers), handle))
 
     def at(self, when: float, callback: Callable[..., object], *args: Any) -> SimHandle:
         """Let the world itself do something at a time; no node has to be running for it."""
