@@ -15,12 +15,11 @@ import pstats
 import random
 import time
 
-from penstock.testing.sim.store import SimStore
-
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import SimClient
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.node import Node
+from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.world import World
 from penstock.wire.api import create_topics, fetch, produce
 from penstock.wire.records import Record, build_batch, iter_batches

@@ -43,6 +43,8 @@ class SimBroker:
         self.name = f"broker-{broker_id}"
         self.node = world.node(self.name)
         self.disk = NodeDisk(self.node)
+        self.disk.files.make_directory(DATA)
+        self.disk.files.sync_directory("/")
         self.clock = SimClock(world)
         self.log = SimLog(world, self.name)
         self.broker: Broker | None = None

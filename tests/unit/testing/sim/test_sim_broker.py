@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_a_killed_broker_is_not_taken_for_one_that_stopped_clean() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_keeps_what_was_flushed_before_the_response(seed: int) -> None:
     async def work(broker: SimBroker, session: Session) -> None:
-        await session.create(flush_messages="1")
+        await session.create(flush="group")
         for number in range(3):
             await session.send(b"%d" % number)
         broker.cut_power()
@@ -142,7 +143,7 @@ def test_a_broker_may_crash_at_each_of_its_first_changes_to_the_disk() -> None:
     for crash_in in range(0, 60, 3):
 
         async def work(broker: SimBroker, session: Session, crash_in: int = crash_in) -> None:
-            await session.create(flush_messages="1")
+            await session.create(flush="group")
             await session.send(b"before")
             broker.kill()
             broker.start()
@@ -186,7 +187,7 @@ from tests.unit.testing.sim.test_sim_broker import Session, SimBroker, restart, 
 
 
 async def work(broker: SimBroker, session: Session) -> None:
-    await session.create(flush_messages="1")
+    await session.create(flush="group")
     for number in range(30):
         await session.send(b"%d" % number)
         if number % 10 == 4:
@@ -209,6 +210,7 @@ def test_a_seed_has_the_same_trace_in_every_process() -> None:
     printed = {
         subprocess.run(
             [sys.executable, "-c", SCENARIO],
+            cwd=Path(__file__).parents[4],
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,
