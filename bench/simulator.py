@@ -27,7 +27,7 @@ from penstock.wire.records import Record, build_batch, iter_batches
 BROKERS = 3
 CLIENTS = 20
 PAUSE_MIN_S = 0.02
-PAUSE_MAX_S = 0.16
+PAUSE_MAX_S = 0.17
 WAIT_MS = 500
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11
