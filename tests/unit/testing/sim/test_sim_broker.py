@@ -1,6 +1,7 @@
 """The unmodified broker on a simulated node: it serves, and survives what its machine does to it."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.sim.broker import DATA, SimBroker
-from penstock.testing.sim.client import SimClient
+from penstock.testing.sim.client import Disconnected, SimClient
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.world import World
@@ -177,6 +178,45 @@ def test_a_broker_that_is_stopped_while_paused_stops() -> None:
         broker.pause()
         await asyncio.sleep(1)
         await broker.stop()
+
+    simulate(work)
+
+
+def test_a_broker_whose_disk_fails_refuses_to_start_and_starts_later() -> None:
+    async def work(broker: SimBroker, session: Session) -> None:
+        await session.create(flush="group")
+        await session.send(b"kept")
+        broker.kill()
+        broker.disk.files.fail("open", "", errno.EIO)
+        broker.start()
+        await broker.ready()
+        assert not broker.running
+        [refusal] = broker.refusals
+        assert "Input/output error" in refusal
+        broker.disk.files.faults.clear()
+        await restart(broker, session)
+        assert await session.read_all() == [b"kept"]
+
+    simulate(work)
+
+
+def test_a_connection_may_be_cut_or_reset_under_a_request() -> None:
+    async def work(broker: SimBroker, session: Session) -> None:
+        await session.create()
+        world = broker.world
+        sending = asyncio.ensure_future(session.send(b"reset"))
+        await asyncio.sleep(0)
+        world.fabric.reset(world.fabric.connections()[0])
+        with pytest.raises(Disconnected):
+            await sending
+        await session.connect()
+        world.fabric.cut(broker.name, "client")
+        sending = asyncio.ensure_future(session.send(b"cut"))
+        await asyncio.sleep(2)
+        assert not sending.done()
+        world.fabric.heal_all()
+        await sending
+        assert (await session.read_all())[-1] == b"cut"
 
     simulate(work)
 
