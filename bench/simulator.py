@@ -15,12 +15,11 @@ import pstats
 import random
 import time
 
-from penstock.testing.sim.store import SimStore
-
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import SimClient
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.node import Node
+from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.world import World
 from penstock.wire.api import create_topics, fetch, produce
 from penstock.wire.records import Record, build_batch, iter_batches
@@ -28,7 +27,7 @@ from penstock.wire.records import Record, build_batch, iter_batches
 BROKERS = 3
 CLIENTS = 20
 PAUSE_MIN_S = 0.02
-PAUSE_MAX_S = 0.16
+PAUSE_MAX_S = 0.17
 WAIT_MS = 500
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11

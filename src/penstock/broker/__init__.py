@@ -1,1 +1,1 @@
-"""One broker: `wiring` makes its parts, `process` runs it, `readings` says what a scrape sees."""
+"""One broker: `wiring` makes its parts, `process` runs it, `readings` has the metrics of its parts."""

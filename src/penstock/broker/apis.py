@@ -1,4 +1,4 @@
-"""Every API that a broker serves, each family given the parts it asks."""
+"""Every API that a broker serves, each family with the parts it needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Family(Protocol):
 
 
 def every_api(parts: Parts) -> tuple[Api, ...]:
-    """All but ApiVersions, which is asked what the others are."""
+    """All but ApiVersions, which lists the others."""
     verification = TxnVerification(
         coordinators=parts.transactions,
         enabled=lambda: parts.ground.settings().transaction_partition_verification_enable,

@@ -9,16 +9,16 @@ import resource
 from dataclasses import dataclass
 
 OTHER_MAX = 128
-"""For what is neither a log's file held open nor a client: the metadata store, the HTTP pages, files being read once,
-synced, compacted or moved by a thread, and segments that have left the pool while a response sends from them."""
+"""Descriptors for everything but open log files and clients: the metadata store, the HTTP pages, files that a thread
+reads once, syncs, compacts or moves, and segments that have left the pool while a response is sent from them."""
 
 LIMIT_MAX = 1 << 20
-"""Counted where the system sets no limit."""
+"""Assumed where the system sets no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorBudget:
-    """What a limit is divided into."""
+    """The limit of a process, and how it is divided."""
 
     limit: int
     log_files_max: int
@@ -26,14 +26,14 @@ class DescriptorBudget:
 
 
 def divide(limit: int, *, log_files_wanted: int) -> DescriptorBudget:
-    """Give the logs what their setting wants, or half of what there is."""
+    """Give the logs what their setting asks for, but at most half of what is available."""
     free = max(limit - OTHER_MAX, 2)
     log_files = max(1, min(log_files_wanted, free // 2))
     return DescriptorBudget(limit=limit, log_files_max=log_files, connections_max=free - log_files)
 
 
 def raise_limit() -> int:
-    """Take as many descriptors as the system grants without asking; how many that is."""
+    """Raise the soft limit to the hard limit; returns that limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""What a broker is made of: the ground that stands before it serves, and the parts that serve on it."""
+"""The parts of a broker: those that exist before it serves (`Ground`), and those that serve (`Parts`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from penstock.transactions.service import TxnCoordinatorService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Settings, metadata, logs, time, randomness, threads and what is counted: all that the parts stand on."""
+    """Settings, metadata, logs, time, randomness, threads and counters, which all parts use."""
 
     live: LiveConfig
     catalog: Catalog
@@ -55,13 +55,13 @@ class Ground:
     """Of the loggers."""
 
     def settings(self) -> BrokerConfig:
-        """As they are now: some change while the broker runs."""
+        """The current settings: some change while the broker runs."""
         return self.live.current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What serves. `begin` takes in what exists and `close` ends it; in between, `background` must run."""
+    """The parts that serve. `begin` loads what exists and `close` ends it; in between, `background` must run."""
 
     ground: Ground
     controller: Controller
@@ -80,7 +80,7 @@ class Parts:
     deletions: Deletions
 
     def begin(self) -> None:
-        """Serve what the catalog has, and follow it from here on: partitions first, then who keeps state in them."""
+        """Serve what the catalog has, and follow its changes: partitions first, then the coordinators in them."""
         ground = self.ground
         self.replicas.start(ground.catalog.image.topics.values())
         ground.catalog.listen(self.replicas.apply)
@@ -93,7 +93,7 @@ class Parts:
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
 
     def went_offline(self, directory: LogDirectory) -> None:
-        """Serve nobody from a log directory that failed."""
+        """Stop serving partitions of a log directory that failed."""
         self.replicas.went_offline(directory)
         # Not at once: it may be a coordinator's own write that has just failed.
         self.loop.call_soon(self.groups.let_go)
@@ -116,7 +116,7 @@ class Parts:
 
 
 def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) -> Parts:
-    """Make every part in the order in which they need each other; none of them does anything yet."""
+    """Make every part, in the order of their dependencies; none of them does anything yet."""
     loop = asyncio.get_running_loop()
     turns = Turns(loop.call_soon, ground.clock.monotonic)
     timers = Timers(loop)

@@ -37,15 +37,15 @@ BACKGROUND_THREADS_MIN = 4
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Requests make few cycles; looking for them seldom keeps the pauses out of the latencies."""
+"""Requests make few reference cycles, so rare collections suffice and keep pauses out of the latencies."""
 
 
 SWITCH_S = 0.0005
-"""How long a background thread may keep the interpreter from the event loop, which has clients waiting."""
+"""How long a background thread may hold the interpreter while the event loop waits for it."""
 
 
 PRIVATE_UMASK = 0o077
-"""Records, offsets and passwords of users are nobody else's: files are 0600 and directories 0700."""
+"""Records, offsets and passwords are private to the user: files are 0600 and directories 0700."""
 
 
 class Refused(Exception):
@@ -65,7 +65,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def settings(flags: argparse.Namespace) -> BrokerConfig:
-    """What flags, environment and file make together; `Refused` where that cannot be run."""
+    """The settings that flags, environment and file give together; `Refused` where a broker cannot run with them."""
     given: dict[str, str] = {}
     if flags.listen is not None:
         given["listeners"] = f"PLAINTEXT://{flags.listen}"
@@ -100,7 +100,7 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
 
 
 def reached_by_others(endpoint: Endpoint) -> bool:
-    """Whether other machines can reach where this endpoint leads; of a name, any of its addresses counts."""
+    """Whether other machines can reach an endpoint: through any of its addresses, where it is a name."""
     try:
         found = socket.getaddrinfo(
             endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -111,7 +111,7 @@ def reached_by_others(endpoint: Endpoint) -> bool:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Signals that stop the broker clean. A terminal that closes is one, unless nohup has it ignored."""
+    """Signals that stop the broker cleanly: also SIGHUP of a closing terminal, unless nohup made it ignored."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return signal.SIGTERM, signal.SIGINT
     return signal.SIGTERM, signal.SIGINT, signal.SIGHUP

@@ -1,4 +1,4 @@
-"""What a scrape of a broker reads: each part's own numbers, under the names of `penstock.observe.catalog`."""
+"""Metrics of a broker that are read from its parts at each scrape, under the names of `penstock.observe.catalog`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.storage.store import LogStore
 from penstock.wire.build import compiled_modules
 
 CLIENT_SOFTWARE_SHOWN_MAX = 50
-"""Clients choose their names: the most frequent are shown, so that a scrape stays small."""
+"""Clients choose their names, so only the most frequent are shown: a scrape stays small."""
 
 
 class Readings:
-    """The numbers that no counter keeps, because a part knows them anyway."""
+    """Numbers that need no counter, because a part knows them."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Readings:
             yield TopicView(topic.name, len(topic.partitions))
 
     def partitions(self) -> Iterator[PartitionView]:
-        """Every partition this broker knows, also those nobody has used since it started."""
+        """Every partition that this broker knows, including those not used since it started."""
         for topic in list(self._image.topics.values()):
             for state in topic.partitions:
                 tp = TopicPartition(topic.name, state.index)
@@ -65,7 +65,7 @@ class Readings:
                 yield PartitionView(topic.name, state.index, state.leader, state.replicas, state.isr, start, end, size)
 
     def waiting_for(self) -> list[str]:
-        """What keeps the broker from serving: nothing, while one log directory can be used."""
+        """Reasons why the broker cannot serve; none while one log directory is online."""
         directories = self._logs.all_directories
         offline = [f"log directory {each.path}: {each.offline}" for each in directories if each.offline is not None]
         return offline if len(offline) == len(directories) else []

@@ -1,6 +1,6 @@
-"""One broker: bound, joined, served and closed in order. No logic of its own.
+"""One broker: binds its ports, joins its cluster, serves, and closes. No logic of its own.
 
-What it is made of is in `penstock.broker.parts`, and what it can be asked in `penstock.broker.apis`.
+Its parts are in `penstock.broker.parts`, and its APIs in `penstock.broker.apis`.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Broker:
         self._ground.log.error("handler_failed", api=name, exc_info=error)
 
     def _listener_limits(self) -> ListenerLimits:
-        """As the settings are now: some of them change while the broker runs."""
+        """The current limits: some settings change while the broker runs."""
         config = self._ground.settings()
         return ListenerLimits(
             connections_max=min(config.max_connections, self._descriptors.connections_max),
@@ -190,7 +190,7 @@ class Broker:
         )
 
     async def _join(self, metadata: MetadataStore, listeners: list[Listener]) -> None:
-        """Make or find the cluster, take in its metadata, and open the logs."""
+        """Bootstrap or find the cluster, load its metadata, open the logs and register."""
         config = self._config
         await reached(lambda: bootstrap_cluster(metadata, self._new_cluster_id))
         await reached(lambda: self._ground.catalog.open(metadata))
@@ -221,7 +221,7 @@ class Broker:
             await self._controller.begin_epochs(config.broker_id)
 
     def _new_cluster_id(self) -> str:
-        """The id of a cluster without metadata; `StartRefused` where logs belong to one, whose metadata is missing."""
+        """The id of a new cluster; `StartRefused` where there are logs of a cluster whose metadata is missing."""
         wanted = self._config.cluster_id
         for path, theirs in self._ground.logs.cluster_ids():
             if theirs != wanted:
@@ -246,7 +246,7 @@ class Broker:
 
     async def _run(self, metadata: MetadataStore, listeners: list[Listener], stop: asyncio.Event) -> None:
         parts = make_parts(self._ground, self._controller, metadata)
-        # Known before it begins: a disk that fails meanwhile takes its partitions along.
+        # Set before it begins: a disk that fails meanwhile takes its partitions offline.
         self._parts = parts
         parts.begin()
         self._ground.catalog.listen(self._follow_traffic)

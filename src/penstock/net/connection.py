@@ -28,28 +28,28 @@ from penstock.net.turns import Turns
 T = TypeVar("T")
 
 SOFTWARE_UNKNOWN = ("unknown", "unknown")
-"""Name and version of a client that has not said what it is; Kafka has the same words."""
+"""Name and version of a client that sent none; Kafka uses the same words."""
 
 LENGTH_BYTES = 4
 BUFFER_REST_BYTES = 4 * 1024
-"""A connection's buffer while it is quiet: ten thousand idle clients cost 40 MB."""
+"""A connection's buffer while it is idle: ten thousand idle clients cost 40 MB."""
 
 BUFFER_BYTES = 64 * 1024
-"""Its buffer while it is busy. Larger frames get a larger one; all is given back when the connection falls quiet."""
+"""Its buffer while it is busy. A larger frame gets a larger buffer. An idle connection releases both."""
 
 FRAME_LARGE_BYTES = 64 * 1024
-"""From here on a frame is received alone, so that what follows it never has to be moved."""
+"""A frame of this size or more is received alone, so that the bytes behind it never have to be moved."""
 
 IN_MEMORY = (bytes, bytearray, memoryview)
 FRAME_GROWTH_BYTES = 256 * 1024
-"""Memory that a large frame is charged for before its bytes are here; beyond, twice what has arrived."""
+"""What a large frame is charged for before its bytes arrive; then twice what has arrived, where that is more."""
 
 BUFFER_KEPT_BYTES = 4 << 20
 """A buffer of at most this size is kept for the next large frame."""
 
 SHARE_S = 0.002
 SHARE_REQUESTS = 256
-"""What one connection may have served in a turn of the loop; the rest waits for later turns. Its bytes are bounded by
+"""The share of one connection in a turn of the loop; further requests wait for later turns. The bytes are bounded by
 its buffer, which holds a large frame or 64 KiB of small ones."""
 
 SENDMSG_BUFFERS_MAX = 512
@@ -59,21 +59,21 @@ SENDFILE_BYTES_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Everything a peer could take without end, and where it ends."""
+    """Bounds on everything that a peer can use."""
 
     frame_bytes_max: int
     requests_waiting_max: int = 128
-    """Responses outstanding on one connection before it is read no further."""
+    """Outstanding responses of one connection; with so many, it is not read."""
     out_bytes_max: int = 2 << 20
-    """Unsent response bytes before the connection is read no further."""
+    """Unsent response bytes of one connection; beyond, it is not read."""
     idle_s: float = 600.0
     frame_s: float = 60.0
-    """A frame that has begun must have arrived whole by then."""
+    """How long a frame may take to arrive, from its first byte to its last."""
     first_request_s: float = 60.0
 
 
 class Serve(Protocol):
-    """What a connection calls with each whole frame. The view is valid until it answers."""
+    """Called by a connection with each whole frame. The view is valid until the response is made."""
 
     def __call__(self, connection: Connection, frame: memoryview) -> Outcome: ...
 
@@ -90,10 +90,10 @@ class Slot:
 
 
 class Connection:
-    """A peer. Requests are taken up in order; responses leave in order, also where a later one is ready first.
+    """One peer. Its requests are served in order, and responses sent in order even where a later one is ready first.
 
-    An exception that is not expected closes this connection, is reported once to `on_bug`, and goes no further: what
-    calls in here (the loop, a listener, a waiter that serves many connections) serves others as well.
+    An unexpected exception closes this connection and is reported once to `on_bug`. It is not raised further, because
+    the caller (the loop, a listener, a waiter of many connections) serves others too.
     """
 
     __slots__ = (
@@ -153,7 +153,7 @@ class Connection:
         self._writing = False
         self._gathering = False
         self._held = 0
-        """Requests whose effects have to come before those of the next."""
+        """Requests that keep the next one from being served, since their effects have to come first."""
         self._muted = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._queued = False
@@ -174,17 +174,17 @@ class Connection:
     # Reading
 
     def _resume(self) -> None:
-        """Read on, unless something stands in the way."""
+        """Read further requests, unless something prevents it."""
         if self._reading or self._blocked() or self._starved_for:
             return
         if self._frame_began_s:
-            # While nothing was read, the peer could not help being late.
+            # The peer could not send while nothing was read, so that time does not count.
             self._frame_began_s = self.monotonic()
         self._reading = True
         self.transport.on_readable(self._on_readable)
 
     def _blocked(self) -> bool:
-        """Whether no request may be served: one is being worked at, a throttle, unsent responses, its share is used."""
+        """Whether no request may be served: a request holds, a throttle, unsent responses, or its share is used up."""
         return self.closed or self._held > 0 or self._muted or self._queued or self._full()
 
     def _pause(self) -> None:
@@ -239,7 +239,7 @@ class Connection:
             self._memory.reuse(self)
         # The length of the frame behind it comes along, so that the next read is exact as well.
         wanted = whole + LENGTH_BYTES
-        # A length is only a promise: memory is charged as the bytes come.
+        # A peer can announce any length, so memory is charged as the bytes arrive.
         charge = min(wanted, max(FRAME_GROWTH_BYTES, 2 * (self._end - self._start)))
         if self._start + charge > self._charged:
             self._move_to_front(wanted)
@@ -271,7 +271,7 @@ class Connection:
             self.fail(error)
 
     def drop_memory(self) -> bool:
-        """Let go of a large buffer that holds no large frame; False while it is being served from."""
+        """Release a large buffer that holds no large frame; False while a request in it is being served."""
         if self._working or self._held:
             return False
         self._kept = False
@@ -283,7 +283,7 @@ class Connection:
         return True
 
     def _keep_memory(self) -> None:
-        """A large frame was served: keep its buffer while it is of use and the memory suffices for all."""
+        """After a large frame, keep its buffer for the next one unless it is very large; the memory may reclaim it."""
         if len(self._view) <= BUFFER_KEPT_BYTES:
             self._kept = True
             self._memory.keep(self)
@@ -291,7 +291,7 @@ class Connection:
             self._shrink(BUFFER_BYTES)
 
     def _shrink(self, size: int) -> None:
-        """Get a buffer of this size in place of one that is empty."""
+        """Replace an empty buffer by one of this size."""
         self._view = memoryview(bytearray(size))
         if self._charged:
             self._kept = False
@@ -299,7 +299,7 @@ class Connection:
             self._memory.release(self)
 
     def _work(self) -> None:
-        """Serve the whole frames that are here, up to its share of the turn, and send what they gave in one go."""
+        """Serve the whole frames in the buffer, up to its share of the turn, and send their responses together."""
         self._working = True
         while self._serve_frames():
             if not self._writing:
@@ -322,7 +322,7 @@ class Connection:
             self._pause()
 
     def _serve_frames(self) -> bool:
-        """Whether it stopped with frames left, because too many responses have piled up."""
+        """Serve whole frames; True where it stopped with frames left because too many responses are unsent."""
         view = self._view
         limits = self._limits
         served = 0
@@ -351,7 +351,7 @@ class Connection:
         return False
 
     def _wait_for_turn(self) -> None:
-        """Its share is used: let the loop turn for others before the next request is served."""
+        """Let the loop serve others before the next request, since this connection's share is used up."""
         if not self.closed:
             self._queued = True
             self._turns.add(self)
@@ -393,7 +393,7 @@ class Connection:
         self._out.extend(frame)
 
     def _fill(self, slot: Slot, frame: Frame | None) -> None:
-        """Take a response that had to be waited for; None where there is none after all."""
+        """Fill in a response that was deferred; None where the protocol wants none."""
         try:
             slot.waited_for = None
             if frame is not None:
@@ -404,14 +404,14 @@ class Connection:
             self.fail(error)
 
     def _unserved(self, error: Exception) -> None:
-        """A request that was waited for has no response: nothing behind it may have one."""
+        """Close because a deferred response failed: none behind it may be sent."""
         if isinstance(error, CloseConnection):
             self.close(str(error))
         else:
             self.fail(error)
 
     def _drain_slots(self) -> None:
-        """Responses that are ready leave, up to the first that is not."""
+        """Send the responses that are ready, up to the first that is not."""
         if self.closed:
             return
         slots = self._slots
@@ -422,7 +422,7 @@ class Connection:
         if self._working:
             return
         if slots and self._out:
-            # Responses come in rows: the next of this peer's is likely to be there before the turn ends.
+            # Responses complete in bursts: this peer's next one is likely to be ready before the turn ends.
             if not self._gathering:
                 self._gathering = True
                 self._loop.call_soon(self._gathered)
@@ -432,7 +432,7 @@ class Connection:
         self._go_on()
 
     def _gathered(self) -> None:
-        """Send what came in this turn."""
+        """Send the responses that became ready in this turn."""
         try:
             self._gathering = False
             if self.closed:
@@ -448,9 +448,9 @@ class Connection:
     def hold(self, until: Deferred[T]) -> Deferred[T]:
         """Serve no other request of this peer before this completes: the effects of this one come before theirs.
 
-        A peer that leaves does not undo what it asked for: who abandons what this returns leaves `until` to complete,
-        and what is done with its value should be `shielded`. That happens in a turn of its own, as whoever completes it
-        works for others as well.
+        A peer that leaves does not undo its request: abandoning the returned Deferred leaves `until` to complete, and
+        what is done with its value should be `shielded`. The next request is served in a turn of its own, since the
+        code that completes `until` serves others too.
         """
         if not until.waiting:
             return until
@@ -476,8 +476,8 @@ class Connection:
     def run(self, work: Coroutine[Any, Any, T | Deferred[T]]) -> T | Deferred[T]:
         """Do work that may take several turns of the loop. No other request of this peer is served before it ends.
 
-        It begins at once, and most work ends without a wait: then its result is returned. It also ends for a peer
-        that leaves meanwhile, unless it asks.
+        It begins at once, and most work ends without a wait: then its result is returned. It is finished even if the
+        peer leaves meanwhile, unless it checks for that.
         """
         rest = begun(work)
         if not iscoroutine(rest):
@@ -521,7 +521,7 @@ class Connection:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Take up what lay waiting in the buffer, then the socket."""
+        """Serve what is in the buffer, then read on."""
         if self._blocked():
             return
         if self._end > self._start:
@@ -569,7 +569,7 @@ class Connection:
                 if not self._send_file(first):
                     return
             elif not len(first):
-                # Sending nothing is no progress: the loop would never end.
+                # Sending an empty buffer makes no progress, so the loop would never end.
                 out.popleft()
             elif isinstance(first, IN_MEMORY):
                 if not self._sent(self._send_one(first) if len(out) == 1 else self._send_vector()):
@@ -604,7 +604,7 @@ class Connection:
         return self.transport.send_vector(vector, file_follows)
 
     def _sent(self, sent: int) -> bool:
-        """Take off what has left; whether it ended between two pieces."""
+        """Remove what was sent; whether it ended between two pieces."""
         self._out_bytes -= sent
         self.bytes_out += sent
         out = self._out
@@ -655,7 +655,7 @@ class Connection:
             return "the peer reset the connection"
         limits = self._limits
         late_s = now_s - self._frame_began_s if self._frame_began_s else 0.0
-        # Only while the peer is waited for; one that holds memory and wants more must not hold it for ever.
+        # Only while the peer is awaited. One that holds memory and waits for more must not hold it for ever.
         waits = self._reading or self._out_bytes > limits.out_bytes_max or (self._starved_for and self._charged)
         if late_s > limits.frame_s and waits:
             return f"a frame did not arrive whole within {limits.frame_s:g} s"
@@ -672,7 +672,7 @@ class Connection:
         return None
 
     def close(self, reason: str) -> None:
-        """Let go of the socket and of every response still waited for. Closing twice is closing once."""
+        """Close the transport and abandon every deferred response. Closing again does nothing."""
         if self.closed:
             return
         self.closed = True
@@ -680,10 +680,10 @@ class Connection:
         self._slots.clear()
         self._out.clear()
         self._out_bytes = 0
-        # Each step stands alone: a waiter that cannot be abandoned must not keep the socket open.
+        # Each step is guarded: a waiter that cannot be abandoned must not keep the transport open.
         steps: list[Callable[[], None]] = [self._pause, self._stop_writing, *(each.abandon for each in waited_for)]
         if self._unmute_timer is not None:
-            # It would keep a connection that is gone in memory for as long as a client is throttled: days, perhaps.
+            # Else it keeps a closed connection in memory for as long as its client is throttled: days, perhaps.
             steps.append(self._unmute_timer.cancel)
         steps += [self.transport.close, lambda: self._memory.release(self), lambda: self._closed_callback(self, reason)]
         for step in steps:
@@ -704,12 +704,12 @@ class Connection:
         self.close("a bug of the broker, which its log describes")
 
     def report(self, error: Exception) -> None:
-        """Report what failed in the work of a request whose peer has left; a reason to close is no news then."""
+        """Report a failure of a request whose peer has left. A reason to close needs no report then."""
         if not isinstance(error, CloseConnection):
             self._report(error)
 
     def _report(self, error: Exception) -> None:
-        # What cannot be reported must not take the connection's neighbours along either.
+        # A report that fails must not affect other connections either.
         with suppress(Exception):
             self._on_bug("connection", error)
 

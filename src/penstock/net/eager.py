@@ -1,4 +1,4 @@
-"""Coroutines that begin at once: most handlers that may have to wait do not, and then need no task."""
+"""Coroutines that begin at once: most handlers that may have to wait do not wait, and then need no task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _resumed(work: Coroutine[Any, Any, T], waited_for: object) -> T:
 
 @coroutine
 def _rest(work: Coroutine[Any, Any, Any], waited_for: object) -> Generator[Any, Any, Any]:
-    """Pass on to the task what the coroutine waits for, and to the coroutine how the wait ended."""
+    """Pass what the coroutine awaits to the task, and the outcome of the wait to the coroutine."""
     while True:
         go_on: Callable[[], Any]
         try:

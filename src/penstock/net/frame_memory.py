@@ -13,19 +13,19 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A connection, as far as its memory goes."""
+    """A connection, as far as its memory is concerned."""
 
     def memory_granted(self) -> None:
-        """What it waited for is granted; called from within another connection's release, so it only reads on."""
+        """The memory it waits for is granted. Called inside another one's release, so it only resumes reading."""
         ...
 
     def drop_memory(self) -> bool:
-        """Let go of a buffer that was kept; False where that cannot be now."""
+        """Release a kept buffer; False where that is not possible now."""
         ...
 
 
 class FrameMemory:
-    """What connections have taken, who waits, and who could do without."""
+    """The memory that connections use, those that wait for some, and buffers that can be reclaimed."""
 
     __slots__ = ("_arriving", "_kept", "_waiting", "bytes_max", "used")
 
@@ -33,7 +33,7 @@ class FrameMemory:
         self.bytes_max = bytes_max
         self.used = 0
         self._arriving: dict[Holder, int] = {}
-        """What each connection has whose frame is arriving, in the order in which their frames began."""
+        """What connections with an arriving frame are charged, in the order in which their frames began."""
         self._kept: dict[Holder, int] = {}
         self._waiting: dict[Holder, int] = {}
 
@@ -53,7 +53,7 @@ class FrameMemory:
         return False
 
     def keep(self, holder: Holder) -> None:
-        """The frame was served and its buffer is free: keep it while the memory suffices for all."""
+        """Keep the buffer of a frame that was served, until other connections need the memory."""
         charged = self._arriving.pop(holder, None)
         if charged is not None:
             self._kept[holder] = charged
@@ -61,11 +61,11 @@ class FrameMemory:
                 self._grant()
 
     def reuse(self, holder: Holder) -> None:
-        """Another frame arrives in a buffer that was kept: it can no longer be dropped."""
+        """Use a kept buffer for another frame: it can no longer be reclaimed."""
         self._arriving[holder] = self._kept.pop(holder)
 
     def release(self, holder: Holder) -> None:
-        """Take back all that a connection has, and its place among those who wait."""
+        """Take back all memory of a connection, and its place in the queue."""
         self._waiting.pop(holder, None)
         self.used -= self._arriving.pop(holder, 0) + self._kept.pop(holder, 0)
         if self._waiting:
@@ -82,14 +82,14 @@ class FrameMemory:
         self.used += more
 
     def _reclaim(self, more: int) -> None:
-        """Drop kept buffers, the one kept longest first, until so much more fits."""
+        """Reclaim kept buffers, the one kept longest first, until so much more fits."""
         if self.used + more > self.bytes_max:
             for holder in tuple(self._kept):
                 if self.used + more > self.bytes_max and holder.drop_memory():
                     self.used -= self._kept.pop(holder)
 
     def _grant(self) -> None:
-        """Give to those who wait, in their order, with the first frame before all."""
+        """Grant memory to waiting connections in their order, but to the one whose frame began first before all."""
         first = self._first()
         if first is not None and first in self._waiting:
             self._waiting = {first: self._waiting.pop(first), **self._waiting}

@@ -1,4 +1,4 @@
-"""The open port: who may connect, how many, and for how long without a word."""
+"""A listening port: how many peers may connect, from where, and how long they may be idle."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from penstock.net.turns import Turns
 
 ACCEPTS_PER_EVENT_MAX = 64
 SWEEP_S = 1.0
-"""How often connections are looked at for deadlines."""
+"""How often connections are checked for deadlines."""
 
 WARN_S = 60.0
-"""A warning that goes on being true is repeated after this long."""
+"""How often a warning is repeated while its cause lasts."""
 
 
-RATE = "more connections came than may come in a second"
+RATE = "the rate of new connections is reached"
 FAILED = "the last accept failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """How many peers a listener takes; one more is refused by closing its socket."""
+    """How many peers a listener accepts; further ones are refused by closing their connection."""
 
     connections_max: int = 10_000
     """Of all listeners together."""
     connections_per_address_max: int = 10_000
     connections_of_address_max: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Addresses with a bound of their own."""
+    """Overrides for single addresses."""
     connections_per_second_max: int = 1 << 31
     """New connections beyond it wait in the system's queue for the next second."""
     backlog: int = 1024
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
-    """The kernel's buffers of a connection; it sizes them itself, and better, where nobody says."""
+    """The kernel's buffers of a connection; -1 leaves their sizes to the kernel, which adapts them."""
 
 
 class Listener:
@@ -101,12 +101,12 @@ class Listener:
         return received, sent
 
     def bind(self) -> None:
-        """Take the port, before anything else is started: a port in use should fail first."""
+        """Bind the port, before anything else is started, so that a port in use fails first."""
         self._acceptor = self._network.bind(self.host, self.port)
         self.port = self._acceptor.port
 
     def close(self) -> None:
-        """Give the port back. Harmless when it is not taken."""
+        """Release the port, if it is bound."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
@@ -127,10 +127,10 @@ class Listener:
                         self._accepted_this_second = 0
                         self._sweep()
                     except Exception as error:
-                        # Every connection of this listener depends on this loop: the next sweep may succeed.
+                        # Every connection of this listener depends on this loop, and the next sweep may succeed.
                         self._on_bug("listener", error)
         finally:
-            # A connection that closes lets a listener that is out of descriptors accept again: not this one any more.
+            # A connection that closes would make a listener that ran out of descriptors accept again.
             self._paused = None
             self.close()
             for connection in tuple(self.open_connections):

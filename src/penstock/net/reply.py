@@ -1,4 +1,4 @@
-"""What answers a request: bytes now, bytes later, or a slice of a file that never passes through Python."""
+"""Responses: bytes now or later, or a range of a file that is sent without passing through Python."""
 
 from typing import Protocol, runtime_checkable
 
@@ -25,11 +25,11 @@ Frame = list[Buffer]
 """A whole response with its length prefix, as the pieces to send one after another."""
 
 Outcome = Eventual[Frame | None]
-"""What serving a frame gives, now or later. None: the protocol wants no response.
+"""The response to a frame, now or later; None where the protocol wants none.
 
 While a response waits, the requests behind it are served; `Connection.hold` and `Connection.run` keep them waiting.
 """
 
 
 class CloseConnection(Exception):
-    """The peer cannot be answered in the protocol; the message says why, for the log."""
+    """The protocol has no response for this; the connection is closed, and the message says why in the log."""

@@ -23,8 +23,8 @@ class SocketTransport:
         self._fd = sock.fileno()
         self._loop = loop
         # Bound once: every request is one call from Python into the kernel each way.
-        self.receive_into: Callable[[memoryview], int] = sock.recv_into
-        self.send: Callable[[Bytes], int] = sock.send
+        self.receive_into = sock.recv_into
+        self.send = sock.send
         self._sendmsg = sock.sendmsg
 
     def send_vector(self, buffers: Sequence[Bytes], file_follows: bool, /) -> int:

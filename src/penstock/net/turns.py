@@ -1,7 +1,7 @@
-"""Connections that have more requests at hand than one may have served in a turn of the event loop.
+"""The queue of connections with more requests than one may have served in a turn of the event loop.
 
-Each has had its share; the rest is served here, a share at a time, so long that the loop still turns for everybody
-else. A connection that fits in its share never comes here.
+Each connection here has used its share. It is served further shares in later turns, few enough that the loop still
+serves all others. A connection whose requests fit into its share is never queued.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 TURN_S = 0.005
-"""How much of one turn of the loop all who wait here may use together; the request that exceeds it is finished."""
+"""The time in one turn of the loop for all queued connections together; a request that exceeds it is finished."""
 
 
 class Waiter(Protocol):
@@ -31,7 +31,7 @@ class Turns:
         self._queue: deque[Waiter] = deque()
 
     def add(self, waiter: Waiter) -> None:
-        """Give a connection its next share in a later turn. It comes back by itself if that is not enough either."""
+        """Give a connection its next share in a later turn. It adds itself again where that is not enough."""
         if not self._queue:
             self._call_soon(self._run)
         self._queue.append(waiter)
@@ -40,7 +40,7 @@ class Turns:
         queue = self._queue
         end_s = self._monotonic() + TURN_S
         try:
-            # Those that come back wait for the next turn: `add` must find them a queue that is being served.
+            # Connections that add themselves again wait for the next turn: `add` has to find a queue that is not empty.
             for _ in range(len(queue)):
                 try:
                     queue[0].take_turn()

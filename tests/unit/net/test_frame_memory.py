@@ -20,6 +20,7 @@ class Peer:
         self.has = 0
         self.missing = 0
         """Bytes of the frame that are not here yet."""
+        self._arrived = 0
         self.in_use = False
 
     @property
@@ -41,15 +42,20 @@ class Peer:
         if self.has:
             self._memory.reuse(self)
         self.missing = size
+        self._arrived = 0
 
     def receive(self, count: int) -> None:
         if not self.waits:
             taken = min(count, self.missing)
             self.missing -= taken
-            if self._memory.take(self, taken):
-                self.has += taken
-            else:
-                self._wanted = taken
+            self._arrived += taken
+            # A buffer that was kept has room for so much already.
+            more = self._arrived - self.has
+            if more > 0:
+                if self._memory.take(self, more):
+                    self.has += more
+                else:
+                    self._wanted = more
 
     def end(self) -> None:
         self._memory.keep(self)

@@ -10,7 +10,9 @@ from typing import Any
 from penstock.broker.descriptors import divide
 from penstock.broker.wiring import Broker
 from penstock.config.load import load
+from penstock.metadata.store import StoreUnavailable
 from penstock.observe.log import Logger
+from penstock.storage.directories import StartRefused
 from penstock.testing.sim.clock import SimClock, SimRandomness
 from penstock.testing.sim.disk import LifeDisk, NodeDisk
 from penstock.testing.sim.node import Ending, Life, LifeEnded
@@ -43,8 +45,12 @@ class SimBroker:
         self.name = f"broker-{broker_id}"
         self.node = world.node(self.name)
         self.disk = NodeDisk(self.node)
+        self.disk.files.make_directory(DATA)
+        self.disk.files.sync_directory("/")
         self.clock = SimClock(world)
         self.log = SimLog(world, self.name)
+        self.refusals: list[str] = []
+        """Why lives of it ended on their own: a disk or a store that failed while it started, or a bug."""
         self.broker: Broker | None = None
         """The broker of the life that runs or ran last, for checks."""
         self.store = store
@@ -94,6 +100,11 @@ class SimBroker:
     async def _serve(self, life: Life, broker: Broker, stop: asyncio.Event) -> None:
         try:
             await broker.serve(stop)
+        except (StartRefused, StoreUnavailable, OSError) as reason:
+            # What a broker's process ends with in a word to its operator.
+            self.refusals.append(str(reason))
+            self.world.trace.line(f"{self.name} refuses to start: {reason}")
+            life.end(Ending.EXITED)
         except Exception as error:
             self.world.failed(self.name, "the broker ended", error)
             life.end(Ending.KILLED)

@@ -294,7 +294,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         lines += [
             f"  {node.name} is paused, {len(node.life.held)} callbacks" for node in world.nodes.values() if node.paused
         ]
-        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        tasks = sorted((task for task in asyncio.all_tasks(self) if suspended(task)), key=lambda task: task.get_name())
         lines += [f"  {task.get_name()} waits in {where(task.get_coro())}" for task in tasks[:TASKS_SHOWN_MAX]]
         if len(tasks) > TASKS_SHOWN_MAX:
             lines.append(f"  and {len(tasks) - TASKS_SHOWN_MAX} more tasks")
@@ -318,13 +318,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         return None
 
 
-def where(suspended: object) -> str:
+def suspended(task: asyncio.Task[Any]) -> bool:
+    """Whether a task can go on: that of an ended life cannot."""
+    return getattr(task.get_coro(), "cr_frame", None) is not None
+
+
+def where(waiting: object) -> str:
     """The innermost place at which a coroutine waits."""
     place = "an unknown place"
-    while suspended is not None:
-        frame = getattr(suspended, "cr_frame", None) or getattr(suspended, "gi_frame", None)
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
         if frame is None:
-            return f"{place}, for {suspended!r}" if place.startswith("an") else place
+            break
         place = f"{frame.f_code.co_qualname} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
-        suspended = getattr(suspended, "cr_await", None) or getattr(suspended, "gi_yieldfrom", None)
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
     return place

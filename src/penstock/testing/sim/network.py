@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
+from heapq import heappush
 from typing import TYPE_CHECKING
 
 from penstock.net.reply import FileRange
@@ -67,7 +68,8 @@ class Fabric:
         return SimNetwork(self, life)
 
     def latency_s(self) -> float:
-        return self.latency_min_s + (self.latency_max_s - self.latency_min_s) * self._random()
+        low_s = self.latency_min_s
+        return low_s + (self.latency_max_s - low_s) * self._random()
 
     # Faults
 
@@ -296,16 +298,18 @@ class SimTransport:
         fabric = self._fabric
         if self._held or (fabric.cuts and fabric.is_cut(self.host, self.peer.host)):
             self._held.append(sent)
-            return
-        self._depart(sent, self._world.now + fabric.latency_s())
+        else:
+            self._depart(sent, fabric.latency_s())
 
-    def _depart(self, sent: object, when: float) -> None:
+    def _depart(self, sent: object, delay_s: float) -> None:
+        world = self._world
+        when = world.now + delay_s
         if when < self._last_arrival_s:
             when = self._last_arrival_s
         self._last_arrival_s = when
         peer = self.peer
         peer._arriving.append(sent)
-        self._world.schedule(when, peer._arrival)
+        heappush(world.events, (when, world.tie(), next(world.numbers), peer._arrival))
 
     def retransmit(self, delay_s: float) -> None:
         """A cut is healed: send what it held."""
@@ -317,7 +321,7 @@ class SimTransport:
             if self.peer._writer is not None:
                 self.peer._wake_writer()
         for sent in held:
-            self._depart(sent, self._world.now + delay_s + self._fabric.latency_s())
+            self._depart(sent, delay_s + self._fabric.latency_s())
 
     def arrive(self) -> None:
         """Take what has arrived. The kernel does this, whether the process runs or not."""
@@ -342,7 +346,9 @@ class SimTransport:
             if self.life.active:
                 # Nothing else is ready when something arrives, so there is nothing to wait for.
                 assert self._reader_context is not None
-                self._world.loop.enter(self.life, self._reader_context, self._call_reader)
+                self._world.loop.enter(self.life, self._reader_context, self._reader)
+                if (self._inbox or self._eof or self._error) and self._reader is not None:
+                    self._wake_reader()
             else:
                 self._wake_reader()
 

@@ -95,7 +95,8 @@ class SimStore:
         self.session_timeout_s = session_timeout_s
         self._delay_s_max = delay_s_max
         self._randomness = randomness
-        self._context = copy_context()
+        self.context = copy_context()
+        """Of what happens on the server's side."""
         self._session_last = 0
         self._children: Counter[str] = Counter()
         self._history: deque[tuple[int, dict[str, Node | None]]] = deque(maxlen=HISTORY_MAX)
@@ -119,7 +120,7 @@ class SimStore:
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Do something on the server's side."""
-        asyncio.get_running_loop().call_later(delay_s, work, context=self._context)
+        asyncio.get_running_loop().call_later(delay_s, work, context=self.context)
 
     # Faults that a schedule of the test causes
 
@@ -357,7 +358,12 @@ class SimSession:
             ended: asyncio.Future[None] = self._loop.create_future()
             self._pending[ended] = StoreUnavailable("closed")
             session = self.session
-            self._send(lambda: self._respond(ended, self._server.end(session)))
+
+            def end() -> None:
+                self._server.end(session)
+                self._respond(ended, None)
+
+            self._send(end)
             try:
                 await ended
             except StoreUnavailable:
@@ -420,7 +426,7 @@ class SimSession:
         self._requests.append(request)
         self._request_at = max(self._request_at, self._loop.time() + self._server.delay_s())
         queue = self._requests
-        self._loop.call_at(self._request_at, lambda: self._arrive(queue), context=self._server._context)
+        self._loop.call_at(self._request_at, lambda: self._arrive(queue), context=self._server.context)
 
     def _arrive(self, queue: deque[Callable[[], None]]) -> None:
         if queue:
@@ -643,12 +649,12 @@ class SimSource:
         if self._exclusive:
             for session in list(self.store.clients):
                 self.store.end(session)
-        session = SimSession(self.store)
-        self.opened.append(session)
-        return session
+        client = SimSession(self.store)
+        self.opened.append(client)
+        return client
 
     def kill(self) -> None:
         """The process that opened it is gone."""
-        for session in self.opened:
-            session.kill()
+        for client in self.opened:
+            client.kill()
         self.opened.clear()

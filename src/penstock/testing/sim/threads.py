@@ -58,12 +58,12 @@ class SimExecutor(Executor):
         self.life.check()
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[Result] = Future()
+        future: SimFuture[Result] = SimFuture(self)
         if self._random() < 0.5:
             # Begun at once: nothing can cancel it any more.
             future.set_running_or_notify_cancel()
         self._submitted += 1
-        work = Work(self._submitted, future, fn, args, kwargs)
+        work = future.work = Work(self._submitted, future, fn, args, kwargs)
         self._pending[work.number] = work
         delay_s = DELAY_MIN_S + (DELAY_MAX_S - DELAY_MIN_S) * self._random()
         asyncio.get_running_loop().call_later(delay_s, self.do, work)
@@ -101,6 +101,20 @@ class SimExecutor(Executor):
             asyncio.get_running_loop().call_later(self.extra_s, finish, outcome)
         else:
             finish(outcome)
+
+
+class SimFuture(Future[Result]):
+    """The result of a call. A caller that blocks for it has the call done at once: nothing else can run meanwhile."""
+
+    def __init__(self, executor: SimExecutor) -> None:
+        super().__init__()
+        self._executor = executor
+        self.work: Work | None = None
+
+    def result(self, timeout: float | None = None) -> Result:
+        if not self.done() and self.work is not None:
+            self._executor.do(self.work)
+        return super().result(timeout)
 
 
 class Work:

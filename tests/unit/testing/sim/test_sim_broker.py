@@ -1,16 +1,18 @@
 """The unmodified broker on a simulated node: it serves, and survives what its machine does to it."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from penstock.testing.sim.broker import DATA, SimBroker
-from penstock.testing.sim.client import SimClient
+from penstock.testing.sim.client import Disconnected, SimClient
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.world import World
@@ -127,7 +129,7 @@ def test_a_killed_broker_is_not_taken_for_one_that_stopped_clean() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_keeps_what_was_flushed_before_the_response(seed: int) -> None:
     async def work(broker: SimBroker, session: Session) -> None:
-        await session.create(flush_messages="1")
+        await session.create(flush="group")
         for number in range(3):
             await session.send(b"%d" % number)
         broker.cut_power()
@@ -142,7 +144,7 @@ def test_a_broker_may_crash_at_each_of_its_first_changes_to_the_disk() -> None:
     for crash_in in range(0, 60, 3):
 
         async def work(broker: SimBroker, session: Session, crash_in: int = crash_in) -> None:
-            await session.create(flush_messages="1")
+            await session.create(flush="group")
             await session.send(b"before")
             broker.kill()
             broker.start()
@@ -180,13 +182,52 @@ def test_a_broker_that_is_stopped_while_paused_stops() -> None:
     simulate(work)
 
 
+def test_a_broker_whose_disk_fails_refuses_to_start_and_starts_later() -> None:
+    async def work(broker: SimBroker, session: Session) -> None:
+        await session.create(flush="group")
+        await session.send(b"kept")
+        broker.kill()
+        broker.disk.files.fail("open", "", errno.EIO)
+        broker.start()
+        await broker.ready()
+        assert not broker.running
+        [refusal] = broker.refusals
+        assert "Input/output error" in refusal
+        broker.disk.files.faults.clear()
+        await restart(broker, session)
+        assert await session.read_all() == [b"kept"]
+
+    simulate(work)
+
+
+def test_a_connection_may_be_cut_or_reset_under_a_request() -> None:
+    async def work(broker: SimBroker, session: Session) -> None:
+        await session.create()
+        world = broker.world
+        sending = asyncio.ensure_future(session.send(b"reset"))
+        await asyncio.sleep(0)
+        world.fabric.reset(world.fabric.connections()[0])
+        with pytest.raises(Disconnected):
+            await sending
+        await session.connect()
+        world.fabric.cut(broker.name, "client")
+        sending = asyncio.ensure_future(session.send(b"cut"))
+        await asyncio.sleep(2)
+        assert not sending.done()
+        world.fabric.heal_all()
+        await sending
+        assert (await session.read_all())[-1] == b"cut"
+
+    simulate(work)
+
+
 SCENARIO = """
 import asyncio
 from tests.unit.testing.sim.test_sim_broker import Session, SimBroker, restart, simulate
 
 
 async def work(broker: SimBroker, session: Session) -> None:
-    await session.create(flush_messages="1")
+    await session.create(flush="group")
     for number in range(30):
         await session.send(b"%d" % number)
         if number % 10 == 4:
@@ -209,6 +250,7 @@ def test_a_seed_has_the_same_trace_in_every_process() -> None:
     printed = {
         subprocess.run(
             [sys.executable, "-c", SCENARIO],
+            cwd=Path(__file__).parents[4],
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,

@@ -86,3 +86,16 @@ def test_shutdown_does_what_was_submitted_and_takes_no_more(world: World) -> Non
             threads.executor.submit(done.append, 11)
 
     world.run(world.node("a").spawn(main()))
+
+
+def test_a_caller_that_blocks_for_a_result_gets_it_at_once(world: World) -> None:
+    threads = SimThreads(world, world.node("a").life)
+
+    async def main() -> None:
+        began = world.now
+        assert threads.executor.submit(pow, 2, 3).result() == 8
+        with pytest.raises(ZeroDivisionError):
+            threads.executor.submit(divmod, 1, 0).result()
+        assert world.now == began
+
+    world.run(world.node("a").spawn(main()))
