@@ -234,14 +234,14 @@ class Schedule:
         broker = self._broker()
         files = broker.disk.files
         part = self._random.choice(("/events-", "/ledger-", "/__consumer_offsets-", "/__transaction_state-"))
-        files.fail(operation, part, errno.EIO, times=1)
-        await self._until(lambda: not files.faults, limit_s=3)
-        if files.faults:
+        for path_part, limit_s in ((part, 3), (".log", 30)):
+            files.fail(operation, path_part, errno.EIO, times=1)
+            fault_set = files.faults[-1]
+            await self._until(lambda fault_set=fault_set: fault_set.times == 0, limit_s=limit_s)
             files.faults.clear()
-            files.fail(operation, ".log", errno.EIO, times=1)
-            await self._until(lambda: not files.faults, limit_s=30)
-        self.counts[fault] += not files.faults
-        files.faults.clear()
+            if fault_set.times == 0:
+                self.counts[fault] += 1
+                break
         await asyncio.sleep(self._random.uniform(0.2, 1.5))
         if self._random.random() < 0.5:
             broker.kill()
