@@ -243,7 +243,10 @@ class Schedule:
                 self.counts[fault] += 1
                 break
         await asyncio.sleep(self._random.uniform(0.2, 1.5))
-        if self._random.random() < 0.5:
+        if fault is Fault.FSYNC_ERROR and self._power_cuts:
+            # The page cache takes what was not written for written: only the disk itself says what there is.
+            broker.cut_power()
+        elif self._random.random() < 0.5:
             broker.kill()
         else:
             await broker.stop()
