@@ -175,6 +175,7 @@ class Schedule:
                     self._crash_soon(broker)
             async with asyncio.timeout(READY_S):
                 await broker.ready()
+            broker.disk.crash_in = None
             if broker.running:
                 return
         raise AssertionError(f"{broker.name} does not start")
