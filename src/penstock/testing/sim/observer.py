@@ -66,19 +66,23 @@ class Observer:
                 await self._link.backoff()
             await asyncio.sleep(self._link.random.random() * 2 * LOOK_S / self._plan.pace)
 
-    async def look(self) -> bool:
-        """Look at everything; whether everything could be seen."""
+    async def look(self, *, stable: bool | None = None) -> bool:
+        """Look at everything; whether everything could be seen.
+
+        Offsets of a transaction show a little after its commit is acknowledged. A `stable` look waits for that.
+        """
         link, recording = self._link, self._link.recording
         complete = True
         for group in self._plan.groups:
             before = {
                 key: offset for (name, key), offset in recording.acknowledged.items() if name == group
             }
-            found = await committed_offsets(link, group, self._plan.topics, stable=False)
+            settled = link.random.random() < 0.5 if stable is None else stable
+            found = await committed_offsets(link, group, self._plan.topics, stable=settled)
             if found is None:
                 complete = False
                 continue
-            for key, offset in before.items():
+            for key, offset in before.items() if settled else ():
                 if found[key] < offset:
                     recording.finding(f"group {group} has committed {found[key]} in {key}; {offset} was acknowledged")
             for key, offset in found.items():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.testing.histories import Outcome, PartitionEnd, Poll, Send, check, forbidden
+from penstock.testing.histories import CommittedOffset, PartitionEnd, check, forbidden
 from penstock.testing.sim.actors import Actor
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import Disconnected
@@ -19,7 +20,7 @@ from penstock.testing.sim.faults import Schedule
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
 from penstock.testing.sim.observer import Observer
-from penstock.testing.sim.plan import Plan, Topic
+from penstock.testing.sim.plan import COPY_GROUP, EVENTS, Plan, Topic
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
@@ -219,9 +220,12 @@ class Cast:
                     await link.backoff()
                 self._recording.add(PartitionEnd(key=key_of(topic.name, index), end=end, last_stable=stable))
         observer = Observer(link, self._plan)
-        while not await observer.look():
+        while not await observer.look(stable=True):
             await link.backoff()
-        return await self._read(link)
+        seen = await self._read(link)
+        for finding in check_groups(self._recording, seen):
+            self._recording.finding(finding)
+        return seen
 
     async def _read(self, link: Link) -> Seen:
         ends = {
@@ -232,6 +236,32 @@ class Cast:
         seen = await read_everything(link, self._plan.topics, ends)
         self._recording.polled_by("audit", self._recording.process(), seen)
         return seen
+
+
+def check_groups(recording: Recording, seen: Seen) -> Iterator[str]:
+    """Whether groups have read what they have committed, and copied it once."""
+    committed = {
+        (event.group, event.key): event.offset
+        for event in recording.history()
+        if isinstance(event, CommittedOffset)
+    }
+    for (group, key), offset in committed.items():
+        if group != COPY_GROUP:
+            read = recording.polled.get((group, key), set())
+            missed = [at for at, _ in seen[key] if at < offset and at not in read]
+            if missed:
+                yield f"group {group} has committed {offset} in {key}, and none of its members read {missed}"
+    copies = Counter(recording.sources[value] for pairs in seen.values() for _, value in pairs if value in recording.sources)
+    for (key, at), count in copies.items():
+        if count > 1:
+            yield f"offset {at} of {key} was copied {count} times"
+        if at >= committed.get((COPY_GROUP, key), 0):
+            yield f"offset {at} of {key} was copied, and is not committed"
+    for key in EVENTS.keys():
+        offset = committed.get((COPY_GROUP, key), 0)
+        missed = [at for at, _ in seen[key] if at < offset and (key, at) not in copies]
+        if missed:
+            yield f"offsets {missed} of {key} are committed, and were not copied"
 
 
 async def asked(link: Link, topic: Topic, index: int, *, committed: bool) -> int:
