@@ -22,6 +22,8 @@ PARTITION_BYTES_MAX = 64 * 1024
 READ_COMMITTED = 1
 LATEST = -1
 NO_SESSION_EPOCH = -1
+IDLE_POLLS_MAX = 200
+"""So many fetches without a record, and more will not bring one."""
 
 Seen = dict[str, tuple[tuple[int, int], ...]]
 """Offset and value of each record, by partition."""
@@ -32,9 +34,11 @@ RESET_SESSION = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_S
 class Fetcher:
     """Positions in partitions, and the next records from there."""
 
-    def __init__(self, link: Link, *, committed: bool, sessions: bool) -> None:
+    def __init__(self, link: Link, *, committed: bool, sessions: bool, lossy: bool = False) -> None:
+        """`lossy`: a position that is gone is no finding."""
         self._link = link
         self._committed = committed
+        self._lossy = lossy
         self._sessions = sessions
         self._session_id = 0
         self._session_epoch = 0
@@ -114,14 +118,16 @@ class Fetcher:
             return
         if part.error_code:
             link.forget()
-            if part.error_code == Code.OFFSET_OUT_OF_RANGE:
-                link.unexpected(f"a fetch of {topic}-{part.partition_index} at {self.positions[place]}", 1)
+            if part.error_code == Code.OFFSET_OUT_OF_RANGE and not self._lossy:
+                link.unexpected(f"a fetch of {topic}-{part.partition_index} at {self.positions.pop(place)}", 1)
             await link.backoff()
             return
         try:
             pairs, self.positions[place] = read_records(part, self.positions[place], committed=self._committed)
         except Malformed as error:
             link.recording.finding(f"{link.name}: a fetch of {topic}-{part.partition_index} brought damage: {error}")
+            # There is no way past it.
+            del self.positions[place]
             return
         if pairs:
             seen[key_of(*place)] = tuple(pairs)
@@ -203,8 +209,13 @@ async def read_everything(link: Link, topics: Iterable[Topic], ends: dict[str, i
     fetcher = Fetcher(link, committed=True, sessions=False)
     fetcher.positions = {(topic.name, index): 0 for topic in topics for index in range(topic.partitions)}
     seen: dict[str, list[tuple[int, int]]] = {key_of(*place): [] for place in fetcher.positions}
+    idle = 0
     while behind := {place: at for place, at in fetcher.positions.items() if at < ends[key_of(*place)]}:
-        fetcher.positions = behind
+        fetcher.positions = dict(behind)
         for key, pairs in (await fetcher.poll(wait_ms=0)).items():
             seen[key] += pairs
+        idle = 0 if fetcher.positions != behind else idle + 1
+        if idle > IDLE_POLLS_MAX:
+            link.recording.finding(f"{link.name}: {IDLE_POLLS_MAX} fetches bring nothing at {behind}, of {ends}")
+            break
     return {key: tuple(pairs) for key, pairs in seen.items()}

@@ -26,6 +26,8 @@ EVENTS = Topic(name="events", partitions=2)
 """Written without transactions, read by readers and groups."""
 LEDGER = Topic(name="ledger", partitions=2)
 """Written in transactions, read committed."""
+UNFLUSHED = Topic(name="unflushed", partitions=1)
+"""Acknowledged in the page cache, whatever the others are: a power cut may take its records, and damage none."""
 
 CLASSIC_GROUP = "classic-readers"
 CONSUMER_GROUP = "consumer-readers"

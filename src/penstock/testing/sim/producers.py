@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from penstock.testing.histories import Outcome, Send
 from penstock.testing.sim.client import Disconnected
+from penstock.testing.sim.consumers import Fetcher
 from penstock.testing.sim.links import ELSEWHERE, UNDECIDED, Code, Link, NotSent
-from penstock.testing.sim.plan import EVENTS, Plan
+from penstock.testing.sim.plan import EVENTS, UNFLUSHED, Plan
 from penstock.testing.sim.recording import key_of
 from penstock.wire.api import init_producer_id, produce
 from penstock.wire.records import Record, build_batch
@@ -20,6 +21,8 @@ PRODUCE_TIMEOUT_MS = 2_000
 BATCH_RECORDS_MAX = 4
 PADDING_BYTES_MAX = 700
 PAUSE_MAX_S = 0.7
+UNFLUSHED_READ = 0.1
+"""How often a producer that may lose records reads them again."""
 
 NOT_APPENDED = ELSEWHERE | {Code.NOT_ENOUGH_REPLICAS}
 
@@ -119,6 +122,45 @@ class PlainProducer:
                 if code:
                     await link.backoff()
             await asyncio.sleep(link.random.random() * PAUSE_MAX_S / self._plan.pace)
+
+
+class UnflushedProducer:
+    """Writes to a topic that a power cut may take records from, and reads what is left: in order, and sound."""
+
+    def __init__(self, link: Link, plan: Plan) -> None:
+        self._link = link
+        self._plan = plan
+
+    async def run(self) -> None:
+        link, recording = self._link, self._link.recording
+        while not self._plan.stopping:
+            values = recording.values(BATCH_RECORDS_MAX)
+            recording.unflushed.update(values)
+            try:
+                code, _ = await send_batch(link, UNFLUSHED.name, 0, batch_of(link, values), acks=1)
+            except Disconnected:
+                await link.backoff()
+            else:
+                recording.operations["unflushed produce"] += 1
+                if code:
+                    await link.backoff()
+            if link.random.random() < UNFLUSHED_READ:
+                await self._read()
+            await asyncio.sleep(link.random.random() * PAUSE_MAX_S / self._plan.pace)
+
+    async def _read(self) -> None:
+        """Read from the beginning to where nothing more comes."""
+        link, recording = self._link, self._link.recording
+        fetcher = Fetcher(link, committed=False, sessions=False, lossy=True)
+        fetcher.positions = {(UNFLUSHED.name, 0): 0}
+        values: list[int] = []
+        while seen := await fetcher.poll(wait_ms=0):
+            values += [value for pairs in seen.values() for _, value in pairs]
+        recording.operations["unflushed read"] += 1
+        if not recording.unflushed.issuperset(values):
+            recording.finding(f"{link.name}: {UNFLUSHED.name} has values that were not sent to it")
+        if values != sorted(set(values)):
+            recording.finding(f"{link.name}: {UNFLUSHED.name} has values twice, or not in the order of sending")
 
 
 class IdempotentProducer:

@@ -35,6 +35,8 @@ class Recording:
         """By group and partition: the highest offset whose commit was acknowledged."""
         self.polled: dict[tuple[str, str], set[int]] = {}
         """By group and partition: the offsets that its members have read."""
+        self.unflushed: set[int] = set()
+        """Values that a power cut may take."""
         self.sources: dict[int, tuple[str, int]] = {}
         """By value of a copied record: partition and offset of the original."""
 

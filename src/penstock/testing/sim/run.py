@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from penstock.testing.sim.faults import Schedule
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
 from penstock.testing.sim.observer import Observer
-from penstock.testing.sim.plan import COPY_GROUP, EVENTS, Plan, Topic
+from penstock.testing.sim.plan import COPY_GROUP, EVENTS, UNFLUSHED, Plan, Topic
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
@@ -99,7 +99,7 @@ class Simulation:
     seed: int
     duration_s: float = DURATION_S
     brokers: int = 1
-    pace: float = 1.0
+    pace: float = 0.45
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -178,7 +178,8 @@ class Cast:
         auditor = world.node("auditor")
         auditor.start()
         link = Link(world, auditor, self._addresses, self._recording)
-        await auditor.spawn(create(link, plan.topics))
+        await auditor.spawn(create(link, plan.topics, TOPIC_CONFIGS))
+        await auditor.spawn(create(link, (UNFLUSHED,), {**TOPIC_CONFIGS, "flush": "os"}))
         self._actors = [
             Actor(world, name, self._addresses, self._recording, make) for name, make in workers_of(plan).items()
         ]
@@ -276,7 +277,7 @@ async def asked(link: Link, topic: Topic, index: int, *, committed: bool) -> int
         await link.backoff()
 
 
-async def create(link: Link, topics: tuple[Topic, ...]) -> None:
+async def create(link: Link, topics: tuple[Topic, ...], configs: Mapping[str, str]) -> None:
     """Create the topics, before anything goes wrong."""
     wanted = [
         create_topics.CreatableTopic(
@@ -284,7 +285,7 @@ async def create(link: Link, topics: tuple[Topic, ...]) -> None:
             num_partitions=topic.partitions,
             replication_factor=1,
             configs=[
-                create_topics.CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_CONFIGS.items()
+                create_topics.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
             ],
         )
         for topic in topics

@@ -10,12 +10,14 @@ from penstock.testing.sim.links import Link
 from penstock.testing.sim.members import ClassicMember, ConsumerMember
 from penstock.testing.sim.observer import Observer
 from penstock.testing.sim.plan import EVENTS, LEDGER, Plan
-from penstock.testing.sim.producers import IdempotentProducer, PlainProducer
+from penstock.testing.sim.producers import IdempotentProducer, PlainProducer, UnflushedProducer
 from penstock.testing.sim.transactors import Copier, Transactor
 
 WORKLOADS = (
     "produce",
     "idempotent produce",
+    "unflushed produce",
+    "unflushed read",
     "consume",
     "classic-readers join",
     "classic-readers poll",
@@ -38,6 +40,7 @@ def workers_of(plan: Plan) -> dict[str, Callable[[Link], Worker]]:
         "plain-2": lambda link: PlainProducer(link, plan, acks=-1),
         "idempotent-1": lambda link: IdempotentProducer(link, plan),
         "idempotent-2": lambda link: IdempotentProducer(link, plan),
+        "unflushed": lambda link: UnflushedProducer(link, plan),
         "reader-1": lambda link: Reader(link, plan, topic=EVENTS, committed=False, sessions=True),
         "reader-2": lambda link: Reader(link, plan, topic=LEDGER, committed=True, sessions=False),
         "classic-1": lambda link: ClassicMember(link, plan),
