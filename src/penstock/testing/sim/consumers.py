@@ -174,7 +174,7 @@ class Reader:
         self._link = link
         self._plan = plan
         self._topic = topic
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
         self._fetcher = Fetcher(link, committed=committed, sessions=sessions)
 
     async def run(self) -> None:

@@ -75,7 +75,7 @@ class Membership:
         self.member_id = ""
         self.epoch = -1
         """The generation, or the member's epoch."""
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
         self._fetcher = Fetcher(link, committed=False, sessions=False)
 
     @property

@@ -92,7 +92,7 @@ class PlainProducer:
         self._link = link
         self._plan = plan
         self._acks = acks
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
 
     async def run(self) -> None:
         link, recording = self._link, self._link.recording
@@ -169,7 +169,7 @@ class IdempotentProducer:
     def __init__(self, link: Link, plan: Plan) -> None:
         self._link = link
         self._plan = plan
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
 
     async def run(self) -> None:
         while not self._plan.stopping:

@@ -24,7 +24,7 @@ class Recording:
         self._world = world
         self._events: list[Event] = []
         self._open: dict[int, OpenOperation] = {}
-        self._processes = 0
+        self._processes: list[str] = []
         self._values = 0
         self._operations = 0
         self.operations: Counter[str] = Counter()
@@ -42,9 +42,10 @@ class Recording:
 
     # Names that are used once
 
-    def process(self) -> int:
-        self._processes += 1
-        return self._processes
+    def process(self, name: str) -> int:
+        """A process of the history: one life of a client."""
+        self._processes.append(name)
+        return len(self._processes)
 
     def values(self, count: int) -> range:
         """Values that nothing else sends."""
@@ -66,14 +67,14 @@ class Recording:
         self.operations[operation.workload] += 1
         done = Operation(process=operation.process, outcome=outcome, ops=tuple(ops))
         self._events.append(done)
-        self.line(f"process {operation.process}: {operation.workload} {outcome.value}: {shown(done)}")
+        self.line(f"{self._named(operation.process)} {operation.workload} {outcome.value}: {shown(done)}")
 
     def polled_by(self, workload: str, process: int, seen: dict[str, tuple[tuple[int, int], ...]]) -> None:
         """Note what a poll brought."""
         self.operations[workload] += 1
         done = Operation(process=process, outcome=Outcome.OK, ops=(Poll(seen=seen),))
         self._events.append(done)
-        self.line(f"process {process}: {workload}: {shown(done)}")
+        self.line(f"{self._named(process)} {workload}: {shown(done)}")
 
     def add(self, event: Event) -> None:
         self._events.append(event)
@@ -85,6 +86,9 @@ class Recording:
     def finding(self, text: str) -> None:
         self.findings.append(text)
         self.line(f"FINDING: {text}")
+
+    def _named(self, process: int) -> str:
+        return f"{self._processes[process - 1]} (process {process})"
 
     def line(self, text: str) -> None:
         """Show something in a replay."""

@@ -235,7 +235,7 @@ class Cast:
             for index in range(topic.partitions)
         }
         seen = await read_everything(link, self._plan.topics, ends)
-        self._recording.polled_by("audit", self._recording.process(), seen)
+        self._recording.polled_by("audit", self._recording.process("auditor"), seen)
         return seen
 
 

@@ -295,7 +295,7 @@ class Transactor:
     def __init__(self, link: Link, plan: Plan, *, transactional_id: str, version: int) -> None:
         self._link = link
         self._plan = plan
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
         self._version = version
         self._transactions = Transactions(link, plan, transactional_id=transactional_id, version=version)
 
@@ -345,7 +345,7 @@ class Copier:
         self._link = link
         self._plan = plan
         self._place = (EVENTS.name, index)
-        self._process = link.recording.process()
+        self._process = link.recording.process(link.name)
         self._transactions = Transactions(link, plan, transactional_id=f"copier-{index}", version=version)
         self._fetcher = Fetcher(link, committed=True, sessions=False)
         self._sources: dict[int, int] = {}
