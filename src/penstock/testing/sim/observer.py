@@ -14,7 +14,7 @@ from penstock.testing.sim.recording import key_of
 from penstock.wire.api import offset_fetch
 
 OFFSET_FETCH_VERSION = 9
-LOOK_S = 0.5
+LOOK_S = 1.0
 NOTHING_COMMITTED = -1
 
 
