@@ -103,7 +103,7 @@ class Page:
             leader_epoch=seen.leader_epoch,
             replica_nodes=seen.replica_nodes,
             isr_nodes=seen.isr_nodes,
-            eligible_leader_replicas=[],
+            eligible_leader_replicas=list(state.eligible_leader_replicas),
             last_known_elr=[],
             offline_replicas=seen.offline_replicas,
         )

@@ -28,6 +28,7 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
+from penstock.model.generated_errors import NotController, RequestTimedOut
 from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -218,7 +219,18 @@ class Broker:
         )
         await reached(self._membership.join)
         if not self._ground.logs.stopped_clean:
-            await self._controller.begin_epochs(config.broker_id)
+            await reached(self._begin_epochs)
+
+    async def _begin_epochs(self) -> None:
+        """Give what this broker leads new leader epochs, which the controller of the cluster does."""
+        while await self._membership.join():
+            try:
+                await self._controller.begin_epochs(self._config.broker_id)
+            except (NotController, RequestTimedOut):
+                # Its session was lost, or the outcome is not known: a further epoch does no harm.
+                continue
+            return
+        self._ground.log.warning("leader_epochs_kept", reason="another broker is the controller")
 
     def _new_cluster_id(self) -> str:
         """The id of a new cluster; `StartRefused` where there are logs of a cluster whose metadata is missing."""

@@ -65,6 +65,7 @@ async def _run(
     output: OutputFormat,
 ) -> None:
     from penstock.controller.adoption import Adoption, AdoptionRefused, DataDirectories, read_image
+    from penstock.controller.migration import migrate_topics
     from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
     from penstock.metadata.image import MetadataImage
     from penstock.metadata.store import StoreUnavailable
@@ -79,6 +80,7 @@ async def _run(
                 return
             store = await EmbeddedStore.open(paths[0])
             try:
+                await migrate_topics(store)
                 orphans = directories.orphans(await read_image(store))
                 if topic is None:
                     show_orphans(orphans, output)

@@ -5,15 +5,16 @@ topic's own, and restores them.
 """
 
 import contextlib
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
-from penstock.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name
+from penstock.controller.plan import PlanStep
+from penstock.controller.topics import PARTITIONS_PER_REQUEST_MAX, check_new_name, creation_steps, removal_steps
 from penstock.metadata.image import MetadataImage
-from penstock.metadata.operations import Create, Delete, Operation
-from penstock.metadata.records import deletion_path, pack_topic, topic_path
+from penstock.metadata.operations import Delete, Operation
+from penstock.metadata.records import chunks_needed, deletion_path, topic_path
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Randomness
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
@@ -181,6 +182,7 @@ async def adopt(
         check_new_name(image, name)
     elif adoption.replace:
         operations.append(Delete(topic_path(name), existing.version))
+        operations += flat(removal_steps(image, existing.topic_id))
     else:
         raise AdoptionRefused(
             f"the metadata has a topic {name} already",
@@ -191,6 +193,8 @@ async def adopt(
         topic_id = TopicId(randomness.uuid_bytes())
     elif topic_id in image.deletions:
         operations.append(Delete(deletion_path(topic_id)))
+    if topic_id in image.orphans():
+        operations += flat(removal_steps(image, topic_id))
     topic = TopicState(
         name=name,
         topic_id=topic_id,
@@ -205,10 +209,15 @@ async def adopt(
             )
             for index in range(count_of(adoption))
         ),
+        chunk_versions=(0,) * chunks_needed(count_of(adoption)),
     )
     directories.give(orphan.logs.values(), name, topic_id, randomness)
-    await store.multi([*operations, Create(topic_path(name), pack_topic(topic))])
+    await store.multi([*operations, *flat(creation_steps(topic))])
     return topic
+
+
+def flat(steps: Iterable[PlanStep]) -> list[Operation]:
+    return [operation for step in steps for operation in step]
 
 
 def settings_of(adoption: Adoption) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Deciding about settings that change while the cluster runs: of topics, of brokers, of groups."""
+"""Planner of changes to dynamic settings: of topics, brokers and groups."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
-from penstock.controller.plan import Plan, PlanStep
+from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -63,7 +63,7 @@ class SettingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Changes of one topic's or broker's settings; `replace_all` drops whatever is not set here."""
+    """Changes of one topic's or broker's settings; `replace_all` removes all settings that are not set here."""
 
     resource_type: int
     name: str
@@ -102,7 +102,7 @@ def plan_config_changes(
 
 
 def check_steps(change: ConfigChange) -> None:
-    """Steps that make sense whatever they are about."""
+    """Refuse steps that no kind of resource allows."""
     names = [step.name for step in change.steps]
     if len(set(names)) != len(names):
         raise InvalidRequest("Error due to duplicate config keys")
@@ -141,7 +141,8 @@ def plan_topic(
         raise UnknownTopicOrPartition(f"The topic '{change.name}' does not exist.")
     if after == topic.configs:
         return None, after
-    return Set(topic_path(topic.name), pack_topic(replace(topic, configs=after)), topic.version), after
+    data = storable(pack_topic(replace(topic, configs=after)))
+    return Set(topic_path(topic.name), data, topic.version), after
 
 
 def plan_broker(
@@ -179,12 +180,13 @@ def refuse_metrics(change: ConfigChange) -> Mapping[str, str]:
 
 
 def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, there: bool) -> Operation | None:
-    """The operation that makes a node of settings what it should be; settings nobody has need no node."""
+    """The operation that makes a node of settings what it should be; a resource without settings has no node."""
     if after == before:
         return None
     if not after:
         return Delete(path)
-    return Set(path, pack(after)) if there else Create(path, pack(after))
+    data = storable(pack(after))
+    return Set(path, data) if there else Create(path, data)
 
 
 def node_id(name: str) -> int | None:

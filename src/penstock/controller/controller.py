@@ -12,6 +12,7 @@ the controller's next one, which finds out and plans again.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TypeVar, assert_never
@@ -33,6 +34,7 @@ from penstock.controller.topics import (
     Growth,
     NewTopic,
     check_total,
+    orphan_steps,
     partitions_asked,
     plan_creations,
     plan_deletions,
@@ -92,6 +94,8 @@ class Controller:
         self._id_floor = id_floor
         self._epoch_version = epoch_version
         self._marks = count()
+        self.on_resigned: Callable[[], None] = lambda: None
+        """Called when this broker finds that it is no longer controller."""
         # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
         self._turn = asyncio.Lock()
 
@@ -100,8 +104,9 @@ class Controller:
         self._epoch_version = epoch_version
 
     def resign(self) -> None:
-        """Write nothing more."""
+        """Write nothing more until the next election."""
         self._epoch_version = None
+        self.on_resigned()
 
     @property
     def is_active(self) -> bool:
@@ -115,7 +120,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicState | BrokerError, ...]:
-        """Make topics. One that cannot be made does not stop the others; a `BrokerError` raised stops all."""
+        """Create topics. One that cannot be created does not stop the others; a `BrokerError` raised stops all."""
         config = self._config()
         check_total(partitions_asked(topic, config) for topic in topics)
 
@@ -171,7 +176,7 @@ class Controller:
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """Producer ids that were never given away and will not be again, whatever happens to this broker."""
+        """A block of producer ids that were never given out before and will not be again, also after a crash."""
         floor = self._id_floor
 
         async def plan() -> Plan[range]:
@@ -219,12 +224,15 @@ class Controller:
             return make_plan()
 
         async with self._turn:
+            if not self.is_active:
+                # Its image may be behind, so it does not even refuse a request.
+                raise NotController()
             if validate_only:
                 return make_plan().outcomes
             return await self._settled(plan)
 
     async def _settled(self, make_plan: Callable[[], Awaitable[Plan[Outcome]]]) -> tuple[Outcome | BrokerError, ...]:
-        """Write a plan; make it again if it was made from an image that is behind."""
+        """Write a plan; plan again if the image it was planned from is behind."""
         for _ in range(ATTEMPTS_MAX):
             plan = await make_plan()
             try:
@@ -232,8 +240,17 @@ class Controller:
             except ImageBehind:
                 await self._catch_up()
             else:
+                if plan.steps:
+                    await self._sweep()
                 return plan.outcomes
         raise NotController("the metadata changes faster than this controller follows it")
+
+    async def _sweep(self) -> None:
+        """Remove what an earlier plan left that stopped half-way; the request that is done does not depend on it."""
+        steps = orphan_steps(self.image)
+        if steps:
+            with suppress(BrokerError, ImageBehind):
+                await self._write(steps)
 
     async def _write(self, steps: Sequence[PlanStep]) -> None:
         """Write a plan's transactions one after the other; each holds only while this broker is the controller."""
@@ -281,10 +298,9 @@ class Controller:
     async def _found_out(self, sent: Sent) -> int | None:
         """Read back a transaction of unknown outcome: a number not before its own if it is done, None if it is not
         and never will be."""
-        voids: set[bytes] = set()
         for _ in range(READ_BACKS_MAX):
             try:
-                found, number = await self._read_back(sent, voids)
+                found, number = await self._read_back(sent)
             except (StoreUnavailable, OutcomeUnknown):
                 found, number = Found.PENDING, 0
             if found is Found.DONE:
@@ -293,13 +309,13 @@ class Controller:
                 await self._catalog.at_least(number)
                 return None
             await asyncio.sleep(READ_BACK_PAUSE_S)
-        raise RequestTimedOut("the metadata store does not tell whether it did the change")
+        raise RequestTimedOut("the outcome of the change in the metadata store is unknown")
 
-    async def _read_back(self, sent: Sent, voids: set[bytes]) -> tuple[Found, int]:
+    async def _read_back(self, sent: Sent) -> tuple[Found, int]:
         """What the store shows, and as of which transaction; one that is pending is voided."""
         await self._store.sync()
         snapshot = await self._store.tree(CHANGES)
-        found = found_after(sent, voids, snapshot.nodes.get(CHANGES))
+        found = found_after(sent, snapshot.nodes.get(CHANGES))
         match found:
             case Found.DONE | Found.NEVER:
                 return found, snapshot.number
@@ -308,7 +324,6 @@ class Controller:
                 raise NotController()
             case Found.PENDING:
                 void = Sent(mark=self._mark(), expected=sent.expected)
-                voids.add(void.mark)
                 try:
                     return Found.NEVER, await self._send(void, ())
                 except ImageBehind:
@@ -329,7 +344,7 @@ class Controller:
 
 
 class ImageBehind(Exception):
-    """A plan was refused because it was made from an image older than the store."""
+    """A plan was refused because its image is older than the store."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

@@ -23,7 +23,7 @@ RETRY_S = 30.0
 """After a failure of a disk, or another broker's change of the same record."""
 
 Gone = Callable[[Collection[TopicId]], Awaitable[frozenset[TopicId]]]
-"""Gives those topics of which no log can come back on this broker, whatever happens to the power."""
+"""Returns those topics of which no log can come back on this broker, also after a power cut."""
 
 
 class Deletions:

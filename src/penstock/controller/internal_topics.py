@@ -1,4 +1,4 @@
-"""The topics in which brokers keep what they coordinate, made when they are first needed."""
+"""The internal topics of the coordinators, created when they are first needed."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 
 class InternalTopics:
-    """Makes each topic once, however many ask for it at the same time."""
+    """Creates each topic once, however many requests need it at the same time."""
 
     def __init__(self, *, controller: Controller, config: Callable[[], BrokerConfig]) -> None:
         self._controller = controller
@@ -20,19 +20,19 @@ class InternalTopics:
         self._turn = asyncio.Lock()
 
     def has_offsets(self) -> bool:
-        """Whether there is a place for groups already."""
+        """Whether the topic of groups exists."""
         return GROUP_OFFSETS_TOPIC in self._controller.image.topics
 
     def has_transactions(self) -> bool:
-        """Whether there is a place for transactional ids already."""
+        """Whether the topic of transactional ids exists."""
         return TRANSACTION_STATE_TOPIC in self._controller.image.topics
 
     async def ensure_offsets(self) -> None:
-        """Make `__consumer_offsets`, unless it is there; raises a `BrokerError` where it cannot be made."""
+        """Create `__consumer_offsets` unless it exists; raises a `BrokerError` where it cannot be created."""
         await self._ensure(self._offsets())
 
     async def ensure_transactions(self) -> None:
-        """Make `__transaction_state`, unless it is there; raises a `BrokerError` where it cannot be made."""
+        """Create `__transaction_state` unless it exists; raises a `BrokerError` where it cannot be created."""
         await self._ensure(self._transactions())
 
     async def _ensure(self, wanted: NewTopic) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.controller.controller import Controller
+from penstock.controller.migration import migrate_topics
 from penstock.controller.outcomes import Claim, read_claim
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.image import ImageDelta
@@ -20,7 +21,10 @@ from penstock.metadata.records import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DIRECTORIES,
+    PARTITIONS,
+    PARTITIONS_MIGRATED,
     PRODUCER_IDS,
+    TOPICS,
     BrokerState,
     ControllerState,
     broker_path,
@@ -79,11 +83,13 @@ async def bootstrap_cluster(store: MetadataStore, make_cluster_id: Callable[[], 
         if await store.get(CLUSTER) is None:
             cluster_id = make_cluster_id().encode() if cluster_id is None else cluster_id
             operations.append(Create(CLUSTER, cluster_id))
-        if not operations:
-            return
+        if Create(TOPICS, b"") in operations and await store.get(PARTITIONS) is None:
+            operations.append(Create(PARTITIONS, PARTITIONS_MIGRATED))
         try:
+            if not operations:
+                await migrate_topics(store)
+                return
             await store.multi(operations)
-            return
         except (NodeExists, OutcomeUnknown):
             # Done after all, or another broker bootstrapped the cluster in the meantime: look again.
             await asyncio.sleep(ATTEMPT_PAUSE_S)
@@ -124,8 +130,8 @@ class Elected:
 async def elect_controller(store: MetadataStore, broker_id: int) -> Elected | None:
     """Become controller; None where another broker is.
 
-    The epoch goes up in the same transaction, and the controller checks its version with every write, so whatever a
-    former controller still writes is refused. A claim of unknown outcome is found by its epoch, or claimed again.
+    The epoch goes up in the same transaction, and the controller checks its version with every write, so the
+    writes of a former controller are refused. A claim of unknown outcome is found by its epoch, or claimed again.
     """
     sent: dict[int, int] = {}
     for _ in range(ATTEMPTS_MAX):
@@ -176,14 +182,24 @@ class Membership:
         self._registered: int | None = None
         """The session that this broker is registered with."""
         self._elected: Elected | None = None
+        self._follows = False
         self._lost = False
         """Whether the session is over and no other has begun."""
 
-    async def join(self) -> None:
-        """Register, and become controller unless another broker is; raises `StartRefused` or `StoreUnavailable`."""
+    async def join(self) -> bool:
+        """Register, and become controller unless another broker is; whether this broker is the controller.
+
+        Raises `StartRefused` or `StoreUnavailable`, and may then be called again.
+        """
+        if not self._follows:
+            self._follows = True
+            self._catalog.listen(self._follow)
+            self._store.on_session(self._session_changed)
+            self._controller.on_resigned = self._changed.set
         await self._settle()
-        self._catalog.listen(self._follow)
-        self._store.on_session(self._session_changed)
+        if self._registered != self._store.session or self._lost:
+            raise StoreUnreachable("the session was lost while this broker registered")
+        return self._controller.is_active
 
     async def run(self) -> None:
         """Follow the session and the controller's node, until cancelled."""

@@ -45,22 +45,20 @@ class Found(Enum):
 
     DONE = "done"
     NEVER = "never"
-    """A transaction that voids it was done in its place."""
+    """Another transaction was done in its place: one that voids it, or an earlier one of unknown outcome."""
     PENDING = "pending"
     """Not done, but it can be at any time until another transaction takes its place."""
     SUPERSEDED = "superseded"
     """Later transactions hide it: another broker is controller."""
 
 
-def found_after(sent: Sent, voids: Container[bytes], changes: Node | None) -> Found:
-    """Judge by `/changes` as it is now; `voids` are the marks of transactions sent only to take the place of this."""
+def found_after(sent: Sent, changes: Node | None) -> Found:
+    """Judge by `/changes` as it is now."""
     if changes is None or changes.version > sent.expected + 1:
         return Found.SUPERSEDED
     if changes.version <= sent.expected:
         return Found.PENDING
-    if changes.data == sent.mark:
-        return Found.DONE
-    return Found.NEVER if changes.data in voids else Found.SUPERSEDED
+    return Found.DONE if changes.data == sent.mark else Found.NEVER
 
 
 class Claim(Enum):

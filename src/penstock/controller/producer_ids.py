@@ -1,4 +1,4 @@
-"""Handing out producer ids without a disk write for each."""
+"""Allocates producer ids without a disk write for each."""
 
 from penstock.controller.controller import Controller
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController

@@ -1,4 +1,4 @@
-"""Deciding about client quotas."""
+"""Planner of changes to client quotas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

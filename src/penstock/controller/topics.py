@@ -1,19 +1,24 @@
-"""Deciding about topics: what to make, to grow and to remove, and why not."""
+"""Planner of changes to topics: creation, growth, deletion, and new leader epochs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import check_topic_configs
 from penstock.controller.placement import place
-from penstock.controller.plan import Plan, PlanStep
+from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
+    PARTITIONS_PER_CHUNK,
     Deletion,
     brokers_shared,
+    chunk_path,
+    chunk_slice,
+    chunks_needed,
     deletion_path,
     pack_deletion,
+    pack_partitions,
     pack_topic,
     topic_path,
 )
@@ -34,7 +39,7 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
-UNSAID = -1
+BROKER_DEFAULT = -1
 """In place of a number: use the broker's default."""
 
 CLUSTER_METADATA = "__cluster_metadata"
@@ -44,16 +49,16 @@ DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions made by one request; more would hold up everybody else's."""
+"""Partitions created by one request; more would hold up other requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic somebody asks for; `assignments` are (partition, brokers) pairs, in place of both numbers."""
+    """A topic to create; `assignments` are (partition, brokers) pairs, in place of both numbers."""
 
     name: str
-    partitions: int = UNSAID
-    replication_factor: int = UNSAID
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
@@ -75,26 +80,48 @@ def plan_creations(
     make_id: Callable[[], bytes],
     first: int,
 ) -> Plan[TopicState]:
-    """Make every topic that can be made, in one transaction."""
+    """Create every topic that can be created."""
     check_total(partitions_asked(topic, config) for topic in topics)
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
+    created = 0
     for topic in topics:
         try:
             check_new_name(image, topic.name)
-            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + len(steps))
+            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + created)
+            steps += creation_steps(made)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        steps.append((Create(topic_path(made.name), pack_topic(made)),))
+        created += 1
         outcomes.append(made)
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
+
+
+def creation_steps(topic: TopicState) -> list[PlanStep]:
+    """Write a topic's partitions first and the topic last: until then there is no topic."""
+    own = Create(topic_path(topic.name), storable(pack_topic(topic)))
+    chunks = [
+        Create(chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)]))
+        for number in range(chunks_needed(len(topic.partitions)))
+    ]
+    return [*((chunk,) for chunk in chunks), (own,)]
+
+
+def removal_steps(image: MetadataImage, topic_id: TopicId) -> list[PlanStep]:
+    """Remove a topic's nodes of partitions."""
+    return [(Delete(chunk_path(topic_id, number)),) for number in image.chunks_of(topic_id)]
+
+
+def orphan_steps(image: MetadataImage) -> tuple[PlanStep, ...]:
+    """Remove partitions without a topic, which a controller left that stopped between two transactions."""
+    return tuple(step for topic_id in image.orphans() for step in removal_steps(image, topic_id))
 
 
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.partitions == UNSAID else max(topic.partitions, 0)
+    return config.num_partitions if topic.partitions == BROKER_DEFAULT else max(topic.partitions, 0)
 
 
 def check_total(counts: Iterator[int]) -> None:
@@ -103,7 +130,7 @@ def check_total(counts: Iterator[int]) -> None:
 
 
 def check_new_name(image: MetadataImage, name: str) -> None:
-    """A legal name that nobody has, nor one that metrics could not tell from it."""
+    """Refuse a name that is illegal, or taken, or the same as another topic's in metrics."""
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA:
@@ -116,7 +143,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
-    """The topic as it will be, or why it cannot."""
+    """The topic as it will be; raises a `BrokerError` where it cannot be created."""
     configs = checked_configs(topic, config)
     if topic.assignments:
         replicas = assigned(image, topic)
@@ -127,6 +154,7 @@ def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic
         topic_id=topic_id,
         configs=configs,
         partitions=tuple(new_partition(image, index, brokers) for index, brokers in enumerate(replicas)),
+        chunk_versions=(0,) * chunks_needed(len(replicas)),
     )
 
 
@@ -140,12 +168,14 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
 
 
 def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
-    if topic.replication_factor < UNSAID or topic.replication_factor == 0:
+    if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
-    if topic.partitions < UNSAID or topic.partitions == 0:
+    if topic.partitions < BROKER_DEFAULT or topic.partitions == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
-    count = config.num_partitions if topic.partitions == UNSAID else topic.partitions
-    factor = config.default_replication_factor if topic.replication_factor == UNSAID else topic.replication_factor
+    count = config.num_partitions if topic.partitions == BROKER_DEFAULT else topic.partitions
+    factor = (
+        config.default_replication_factor if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
+    )
     return place_or_refuse(image, first=first, count=count, factor=factor)
 
 
@@ -158,9 +188,9 @@ def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int
 
 def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
     """The replicas the caller named, in the order of partitions; nothing may be missing between them."""
-    if topic.replication_factor != UNSAID:
+    if topic.replication_factor != BROKER_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
-    if topic.partitions != UNSAID:
+    if topic.partitions != BROKER_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_index: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
@@ -176,7 +206,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
 
 
 def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
-    """Replicas somebody named by hand: known brokers, each once, as many as for the other partitions."""
+    """Check replicas that the request names: known brokers, each once, as many as for the other partitions."""
     if not brokers:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     before: int | None = None
@@ -208,7 +238,10 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Remove topics by name or by id, and record that their logs are to go wherever they are."""
+    """Delete topics by name or by id, and record that every replica deletes its log.
+
+    The topic's own node goes first: from then on it does not exist.
+    """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for wanted in topics:
@@ -226,6 +259,7 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
                     Create(deletion_path(topic.topic_id), pack_deletion(deletion)),
                 )
             )
+            steps += removal_steps(image, topic.topic_id)
             outcomes.append(topic)
     return Plan(steps=(*steps, *((each,) for each in forgotten_deletions(image))), outcomes=tuple(outcomes))
 
@@ -252,9 +286,25 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
         except BrokerError as error:
             outcomes.append(error)
             continue
+        changed = range(len(topic.partitions) // PARTITIONS_PER_CHUNK, len(grown.chunk_versions))
+        steps += ((write_chunk(image, grown, number),) for number in changed)
+        # Last: until then the new partitions do not exist.
         steps.append((Set(topic_path(topic.name), pack_topic(grown), topic.version),))
-        outcomes.append(grown)
+        outcomes.append(replace(grown, version=topic.version + 1))
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
+
+
+def write_chunk(image: MetadataImage, topic: TopicState, number: int) -> Operation:
+    """Write the states of some partitions of a topic, as they will be."""
+    path, data = chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)])
+    version = image.chunk_version(topic.topic_id, number)
+    return Create(path, data) if version is None else Set(path, data, version)
+
+
+def versions_after(image: MetadataImage, topic: TopicState, count: int, changed: Container[int]) -> tuple[int, ...]:
+    """Versions of a topic's nodes of partitions once those in `changed` are written."""
+    known = (image.chunk_version(topic.topic_id, number) for number in range(count))
+    return tuple(0 if version is None else version + (at in changed) for at, version in enumerate(known))
 
 
 def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) -> TopicState:
@@ -281,26 +331,33 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
             check_replicas(image, brokers, factor)
         replicas = list(growth.assignments)
     new = (new_partition(image, have + offset, brokers) for offset, brokers in enumerate(replicas))
-    return replace(topic, partitions=(*topic.partitions, *new), grown_from=topic.partitions_at_creation)
+    chunks = chunks_needed(want)
+    return replace(
+        topic,
+        partitions=(*topic.partitions, *new),
+        grown_from=topic.partitions_at_creation,
+        chunk_versions=versions_after(image, topic, chunks, range(have // PARTITIONS_PER_CHUNK, chunks)),
+    )
 
 
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
     """A new leader epoch for every partition a broker leads.
 
-    After an unclean stop the end of a log may be gone and written anew; the epoch lets readers tell old from new.
+    After an unclean stop the end of a log may be lost and written again; readers tell the two apart by the epoch.
     """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for topic in image.topics.values():
-        if all(partition.leader != broker_id for partition in topic.partitions):
+        led = [p.leader == broker_id for p in topic.partitions]
+        chunks = [number for number in range(len(topic.chunk_versions)) if any(led[chunk_slice(number)])]
+        if not chunks:
             continue
         partitions = tuple(
-            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1)
-            if p.leader == broker_id
-            else p
-            for p in topic.partitions
+            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1) if leads else p
+            for p, leads in zip(topic.partitions, led, strict=True)
         )
-        changed = replace(topic, partitions=partitions)
-        steps.append((Set(topic_path(topic.name), pack_topic(changed), topic.version),))
+        versions = versions_after(image, topic, len(topic.chunk_versions), chunks)
+        changed = replace(topic, partitions=partitions, chunk_versions=versions)
+        steps += ((write_chunk(image, changed, number),) for number in chunks)
         outcomes.append(changed)
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))

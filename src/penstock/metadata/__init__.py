@@ -1,1 +1,1 @@
-"""The metadata store, the image made of it, and the settings that follow it."""
+"""The metadata store, the image built from it, and the dynamic settings of a broker."""

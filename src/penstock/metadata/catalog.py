@@ -115,7 +115,7 @@ class Catalog:
             self._reading = None
 
     async def _read(self, store: MetadataStore) -> None:
-        """Make the image what the tree is now, and take in what came meanwhile."""
+        """Make the image what the tree is now, and apply the reports that came meanwhile."""
         following = self._following
         while following.stale:
             gaps = following.gaps

@@ -36,7 +36,8 @@ from penstock.metadata.store import (
 Result = TypeVar("Result")
 
 FILE_NAME = "metadata.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of the tables and of the records in them: 2 has partitions in nodes of their own. Earlier versions refuse it."""
 TRANSACTIONS_PENDING_MAX = 10_000
 TRANSACTIONS_PER_COMMIT_MAX = 256
 OPERATIONS_MAX = 4096
@@ -56,11 +57,11 @@ CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NUL
 INSERT OR IGNORE INTO counter VALUES ('transaction', 0), ('session', 0);
 DELETE FROM node WHERE owner <> 0;
 UPDATE counter SET value = value + 1 WHERE name = 'session';
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;
 """
-"""Makes what is missing and begins a session. Whoever had the store before is gone, or this process could not have it,
-so the nodes it owned go too."""
+"""Creates what is missing and begins a session. The process that had the store before is gone, or this one could not
+have it, so the ephemeral nodes of that session go too."""
 
 PRIMARY_CODE = 0xFF
 """The part of SQLite's extended error codes that names the kind of error."""

@@ -1,4 +1,4 @@
-"""Rules of following a metadata store: which reports an image takes in, and when the whole tree must be read.
+"""Rules of following a metadata store: which reports an image applies, and when the whole tree must be read.
 
 The image never goes back: each transaction has a number, and a report that is not newer than the image changes nothing.
 """

@@ -1,14 +1,16 @@
-"""What this broker knows of its cluster: the metadata store's contents, in memory, indexed for questions."""
+"""The metadata image: the contents of the metadata store in memory, indexed by what requests look up."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 from penstock.metadata import records
 from penstock.metadata.nodes import Change, Node
 from penstock.metadata.records import NO_CONFIGS, BrokerState, ControllerState, Deletion, QuotaEntity
 from penstock.model.ids import TopicId
-from penstock.model.topic import TopicState
+from penstock.model.topic import PartitionState, TopicState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
-    """What one transaction changed, for whoever acts on it."""
+    """What one or several transactions changed, for the parts that act on it."""
 
     topics: tuple[TopicChange, ...] = ()
     brokers: bool = False
@@ -34,6 +36,23 @@ class ImageDelta:
     """Whether a deletion of a topic began or ended."""
 
 
+class Chunk(NamedTuple):
+    """States of consecutive partitions, and the version of their node."""
+
+    version: int
+    partitions: tuple[PartitionState, ...]
+
+
+ChunkKey = tuple[TopicId, int]
+"""A topic, and the number of one of its chunks."""
+
+
+@lru_cache(maxsize=1024)
+def versions_shared(versions: tuple[int, ...]) -> tuple[int, ...]:
+    """One object for all topics with the same versions, which most have."""
+    return versions
+
+
 class MetadataImage:
     """The cluster as of the last transaction seen. Read it freely; only its catalog applies changes.
 
@@ -41,6 +60,7 @@ class MetadataImage:
     """
 
     __slots__ = (
+        "_chunks",
         "broker_configs",
         "brokers",
         "changes_version",
@@ -65,7 +85,7 @@ class MetadataImage:
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
-        """Names that differ only in '.' against '_', which metrics cannot tell apart; topics with either only."""
+        """Names of topics with '.' or '_', by what metrics call them: both are '_' there."""
         self.brokers: dict[int, BrokerState] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
@@ -73,6 +93,8 @@ class MetadataImage:
         self.deletions: dict[TopicId, Deletion] = {}
         """Topics that were deleted and whose logs may still be on a disk."""
         self.partition_count = 0
+        self._chunks: dict[ChunkKey, Chunk] = {}
+        """Chunks that no topic uses, or that reach beyond its number of partitions."""
 
     @property
     def controller_id(self) -> int:
@@ -87,8 +109,13 @@ class MetadataImage:
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def paths(self) -> Iterator[str]:
-        """Every node that the image was made of and would miss."""
+        """Paths of the nodes that the image is built from."""
         yield from map(records.topic_path, self.topics)
+        for topic in self.topics.values():
+            for number in range(len(topic.chunk_versions)):
+                yield records.chunk_path(topic.topic_id, number)
+        for key in self._chunks:
+            yield records.chunk_path(*key)
         yield from map(records.broker_path, self.brokers)
         yield from map(records.broker_config_path, self.broker_configs)
         yield from map(records.group_config_path, self.group_configs)
@@ -104,19 +131,32 @@ class MetadataImage:
             Change(path=path, data=node.data, version=node.version, created=node.created)
             for path, node in nodes.items()
         )
-        return self.apply(chain(gone, found))
+        delta = self.apply(chain(gone, found))
+        if not self._chunks:
+            # A dictionary keeps the room that it once needed.
+            self._chunks = {}
+        return delta
 
     def apply(self, changes: Iterable[Change]) -> ImageDelta:
         """Apply one or several transactions; returns what they changed."""
-        topics: list[TopicChange] = []
         brokers = deletions = False
         broker_configs: set[str] = set()
         group_configs: set[str] = set()
         quotas: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+        named: dict[str, Change] = {}
+        removed: set[ChunkKey] = set()
+        touched: list[ChunkKey] = []
         for change in changes:
             parent = change.path.rpartition("/")[0]
             if parent == records.TOPICS:
-                topics += self._apply_topic(change)
+                named[records.last_name(change.path)] = change
+            elif parent == records.PARTITIONS:
+                key = records.chunk_of(change.path)
+                if change.data is None:
+                    removed.add(key)
+                    self._chunks.pop(key, None)
+                elif self._keep_chunk(key, change.data, change.version):
+                    touched.append(key)
             elif parent == records.BROKERS:
                 brokers |= self._apply_broker(change)
             elif parent == records.BROKER_CONFIGS:
@@ -129,6 +169,9 @@ class MetadataImage:
                 deletions |= self._apply_deletion(change)
             else:
                 brokers |= self._apply_cluster(change)
+        # Several transactions may be here as one, so a topic may precede its partitions.
+        topics = [found for name, change in named.items() if (found := self._apply_topic(name, change, removed))]
+        topics += self._apply_partitions(touched)
         self.version += 1
         return ImageDelta(
             topics=tuple(topics),
@@ -149,26 +192,115 @@ class MetadataImage:
         self.deletions[topic_id] = found
         return True
 
-    def _apply_topic(self, change: Change) -> tuple[TopicChange, ...]:
+    def _keep_chunk(self, key: ChunkKey, data: bytes, version: int) -> bool:
+        """Keep states of partitions for their topic; False where the image has a later version of them."""
+        known = self.chunk_version(*key)
+        if known is not None and known >= version:
+            return False
+        self._chunks[key] = Chunk(version, records.unpack_partitions(data, key[1]))
+        return True
+
+    def chunk_version(self, topic_id: TopicId, number: int) -> int | None:
+        """Of a node of partitions that is in the store, whether a topic uses it or not."""
+        kept = self._chunks.get((topic_id, number))
+        if kept is not None:
+            return kept.version
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None or number >= len(topic.chunk_versions) else topic.chunk_versions[number]
+
+    def chunks_of(self, topic_id: TopicId) -> list[int]:
+        """The numbers of a topic's nodes of partitions, also of those that it does not use."""
+        topic = self.topics_by_id.get(topic_id)
+        used = range(0 if topic is None else len(topic.chunk_versions))
+        return sorted({*used, *(number for owner, number in self._chunks if owner == topic_id)})
+
+    def orphans(self) -> list[TopicId]:
+        """Topics that do not exist and have nodes of partitions: a controller stopped between two transactions."""
+        return list(dict.fromkeys(owner for owner, _ in self._chunks if owner not in self.topics_by_id))
+
+    def _apply_topic(self, name: str, change: Change, removed: set[ChunkKey]) -> TopicChange | None:
         """What a change does to a topic: nothing, if it comes late and the image has a later version of the topic."""
-        name = records.last_name(change.path)
         before = self.topics.get(name)
-        after = None if change.data is None else records.unpack_topic(name, change.data, change.version)
+        record = None if change.data is None else records.unpack_topic(change.data)
+        same = before is not None and record is not None and record.topic_id == before.topic_id
+        if before is not None and same and change.version <= before.version:
+            return None
+        after = None
+        if record is not None:
+            after = self._assembled(name, record, change.version, before if same else None)
         if before is not None:
-            if after is not None and after.topic_id == before.topic_id and after.version <= before.version:
-                return ()
-            del self.topics[name]
-            del self.topics_by_id[before.topic_id]
-            self.partition_count -= len(before.partitions)
-            self._forget_collision(name)
-        if after is None:
-            return () if before is None else (TopicChange(before=before, after=None),)
-        self.topics[name] = after
-        self.topics_by_id[after.topic_id] = after
-        self.partition_count += len(after.partitions)
+            self._forget(before)
+            if not same:
+                self._keep_chunks(before, removed)
+        if after is not None:
+            self._add(after)
+        return None if before is after is None else TopicChange(before=before, after=after)
+
+    def _apply_partitions(self, touched: Iterable[ChunkKey]) -> Iterator[TopicChange]:
+        """New states of partitions whose topics' own nodes did not change."""
+        for key in touched:
+            before = self.topics_by_id.get(key[0])
+            if before is None or key not in self._chunks:
+                continue
+            record = records.TopicRecord(
+                topic_id=before.topic_id,
+                configs=before.configs,
+                partitions=len(before.partitions),
+                partitions_at_creation=before.partitions_at_creation,
+            )
+            after = self._assembled(before.name, record, before.version, before)
+            if after != before:
+                self._forget(before)
+                self._add(after)
+                yield TopicChange(before=before, after=after)
+
+    def _assembled(self, name: str, record: records.TopicRecord, version: int, before: TopicState | None) -> TopicState:
+        """A topic of its own node and its chunks: new ones, and where there is none those it has."""
+        partitions: list[PartitionState] = []
+        versions: list[int] = []
+        for number in range(records.chunks_needed(record.partitions)):
+            key = (record.topic_id, number)
+            chunk = self._chunks.get(key)
+            if chunk is None:
+                assert before is not None, f"{name} has no partitions"
+                assert number < len(before.chunk_versions), f"{name} has no partitions of chunk {number}"
+                chunk = Chunk(before.chunk_versions[number], before.partitions[records.chunk_slice(number)])
+            partitions += chunk.partitions
+            versions.append(chunk.version)
+            if len(partitions) <= record.partitions:
+                self._chunks.pop(key, None)
+        grown = record.partitions_at_creation != record.partitions
+        assert len(partitions) >= record.partitions, f"{name} has {len(partitions)} of {record.partitions} partitions"
+        return TopicState(
+            name=name,
+            topic_id=record.topic_id,
+            configs=record.configs,
+            partitions=tuple(partitions[: record.partitions]),
+            version=version,
+            grown_from=record.partitions_at_creation if grown else None,
+            chunk_versions=versions_shared(tuple(versions)),
+        )
+
+    def _keep_chunks(self, topic: TopicState, removed: set[ChunkKey]) -> None:
+        """Remember what is left in the store of a topic that is gone."""
+        for number, version in enumerate(topic.chunk_versions):
+            key = (topic.topic_id, number)
+            if key not in removed:
+                self._chunks.setdefault(key, Chunk(version, topic.partitions[records.chunk_slice(number)]))
+
+    def _add(self, topic: TopicState) -> None:
+        name = topic.name
+        self.topics[name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+        self.partition_count += len(topic.partitions)
         if "." in name or "_" in name:
             self.topics_by_collision.setdefault(collision_key(name), set()).add(name)
-        return (TopicChange(before=before, after=after),)
+
+    def _forget(self, topic: TopicState) -> None:
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.topic_id]
+        self.partition_count -= len(topic.partitions)
+        self._forget_collision(topic.name)
 
     def _forget_collision(self, name: str) -> None:
         names = self.topics_by_collision.get(collision_key(name))
@@ -228,5 +360,5 @@ class MetadataImage:
 
 
 def collision_key(name: str) -> str:
-    """Metrics write '.' as '_', so two names with the same key could not be told apart there."""
+    """Metrics write '.' as '_', so two topics with the same key would have the same name there."""
     return name.replace(".", "_")

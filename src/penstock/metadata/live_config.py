@@ -1,4 +1,4 @@
-"""A broker's settings while it runs: those of its start, under those the cluster has been given since."""
+"""A broker's settings while it runs: those of its start, overridden by the dynamic ones in the metadata."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Listener = Callable[[BrokerConfig, BrokerConfig], None]
 
 
 class LiveConfig:
-    """The settings in force. Whoever keeps a value of its own from them listens for changes."""
+    """The settings in force. A part that keeps a value of its own from them listens for changes."""
 
     def __init__(self, started_with: BrokerConfig) -> None:
         self.current = started_with
@@ -23,7 +23,7 @@ class LiveConfig:
         self._listeners.append(listener)
 
     def follow(self, catalog: Catalog) -> None:
-        """Take over what the cluster says now, and whatever it will say.
+        """Apply the dynamic settings in the metadata, now and whenever they change.
 
         Follow before others listen to the catalog: what they do about a topic depends on these settings.
         """

@@ -1,16 +1,22 @@
-"""Where each fact of a cluster stands in the metadata store, and in which words."""
+"""Where each fact of a cluster is in the metadata store, and in which format.
+
+A topic is a node with its id, settings and number of partitions, and nodes `/partitions/<id>.<chunk>` with the states
+of up to 128 partitions each. A topic exists while its own node does: creation writes that one last, deletion removes it
+first, and growth raises its number of partitions last. So nodes of partitions may be left without a topic, or reach
+beyond its number, after a controller stopped in between; they mean nothing until the next controller removes them.
+"""
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
 from penstock.model.ids import TopicId
-from penstock.model.topic import PartitionState, TopicState
+from penstock.model.topic import NO_LEADER, LeaderRecoveryState, PartitionState, TopicState
 
 CLUSTER = "/cluster"
 CONTROLLER = "/controller"
@@ -19,6 +25,7 @@ CHANGES = "/changes"
 """Set by every transaction of a controller, at the version it expects: of two that expect the same one, one is done."""
 BROKERS = "/brokers"
 TOPICS = "/topics"
+PARTITIONS = "/partitions"
 CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
 GROUP_CONFIGS = "/configs/groups"
@@ -26,6 +33,15 @@ QUOTAS = "/quotas"
 PRODUCER_IDS = "/producer-ids"
 DELETIONS = "/deletions"
 """Topics whose deletion was requested and whose logs some broker may still have, by topic id."""
+PARTITIONS_PER_CHUNK = 128
+"""Partition states in one node: a change of one writes them all, and ten thousand partitions are eighty nodes."""
+
+FORMAT = 1
+"""Of the records with a version; a record with a greater one was written by a later version of penstock."""
+
+PARTITIONS_MIGRATED = b"1"
+"""Data of `/partitions` where no topic is in the format that had its partitions in the topic's own node."""
+
 DIRECTORIES = (BROKERS, TOPICS, CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, DELETIONS)
 """Nodes that only hold others, parents first; a start creates those that its store lacks."""
 
@@ -37,6 +53,25 @@ NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
+
+
+def chunk_path(topic_id: TopicId, chunk: int) -> str:
+    return f"{PARTITIONS}/{topic_id.hex()}.{chunk}"
+
+
+def chunk_of(path: str) -> tuple[TopicId, int]:
+    """The topic and the number of a node of partitions."""
+    topic_id, _, chunk = path.rpartition("/")[2].partition(".")
+    return TopicId(bytes.fromhex(topic_id)), int(chunk)
+
+
+def chunks_needed(partitions: int) -> int:
+    return -(-partitions // PARTITIONS_PER_CHUNK)
+
+
+def chunk_slice(chunk: int) -> slice:
+    """The partitions of a chunk, in order of index."""
+    return slice(chunk * PARTITIONS_PER_CHUNK, (chunk + 1) * PARTITIONS_PER_CHUNK)
 
 
 def deletion_path(topic_id: TopicId) -> str:
@@ -56,8 +91,12 @@ def group_config_path(group: str) -> str:
 
 
 def last_name(path: str) -> str:
-    """The last step of a path, as it was before it was made fit for one."""
+    """The last part of a path, without its quoting."""
     return unquote(path.rpartition("/")[2])
+
+
+DECODE = json.JSONDecoder().decode
+"""`json.loads` for text: it guesses the encoding of bytes, which is a third of the time of a small record."""
 
 
 def pack(value: Any) -> bytes:
@@ -70,41 +109,100 @@ def brokers_shared(brokers: tuple[int, ...]) -> tuple[int, ...]:
     return brokers
 
 
+class RecordTooNew(Exception):
+    """A record was written by a later version of penstock."""
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """A record with a version."""
+    record: dict[str, Any] = DECODE(data.decode())
+    if record["v"] > FORMAT:
+        raise RecordTooNew(f"the metadata has a record of format {record['v']}, and this version knows {FORMAT}")
+    return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """A topic's own node: all of it but its partitions."""
+
+    topic_id: TopicId
+    configs: Mapping[str, str]
+    partitions: int
+    partitions_at_creation: int
+
+
 def pack_topic(topic: TopicState) -> bytes:
-    """A topic without its name, which is the node's."""
+    """A topic without its name, which is the node's, and without the states of its partitions."""
     record: dict[str, Any] = {
+        "v": FORMAT,
         "id": b64encode(topic.topic_id).decode(),
-        "partitions": [
-            [p.leader, p.leader_epoch, list(p.replicas), list(p.isr), p.partition_epoch] for p in topic.partitions
-        ],
+        "partitions": len(topic.partitions),
+        "at_creation": topic.partitions_at_creation,
     }
     if topic.configs:
         record["configs"] = dict(topic.configs)
-    if topic.grown_from is not None:
-        record["grown_from"] = topic.grown_from
     return pack(record)
 
 
-def unpack_topic(name: str, data: bytes, version: int) -> TopicState:
-    record = json.loads(data)
-    partitions = tuple(
-        PartitionState(
-            index=index,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            replicas=brokers_shared(tuple(replicas)),
-            isr=brokers_shared(tuple(isr)),
-            partition_epoch=partition_epoch,
-        )
-        for index, (leader, leader_epoch, replicas, isr, partition_epoch) in enumerate(record["partitions"])
-    )
-    return TopicState(
-        name=name,
+def unpack_topic(data: bytes) -> TopicRecord:
+    record = unpack(data)
+    return TopicRecord(
         topic_id=TopicId(b64decode(record["id"])),
         configs=record.get("configs", NO_CONFIGS),
-        partitions=partitions,
-        version=version,
-        grown_from=record.get("grown_from"),
+        partitions=record["partitions"],
+        partitions_at_creation=record["at_creation"],
+    )
+
+
+def pack_partitions(partitions: Sequence[PartitionState]) -> bytes:
+    """The states of one chunk; what most partitions do not have is left out."""
+    return pack({"v": FORMAT, "partitions": [_packed(partition) for partition in partitions]})
+
+
+def _packed(state: PartitionState) -> list[Any]:
+    usual = [state.leader, state.leader_epoch, state.replicas, state.isr, state.partition_epoch]
+    rare: dict[str, Any] = {}
+    if state.adding_replicas:
+        rare["adding"] = state.adding_replicas
+    if state.removing_replicas:
+        rare["removing"] = state.removing_replicas
+    if state.eligible_leader_replicas:
+        rare["eligible"] = state.eligible_leader_replicas
+    if state.last_known_leader != NO_LEADER:
+        rare["last_leader"] = state.last_known_leader
+    if state.leader_recovery_state is not LeaderRecoveryState.RECOVERED:
+        rare["recovery"] = state.leader_recovery_state.value
+    if state.in_sync_min:
+        rare["in_sync_min"] = state.in_sync_min
+    return [*usual, rare] if rare else usual
+
+
+def unpack_partitions(data: bytes, chunk: int) -> tuple[PartitionState, ...]:
+    first = chunk * PARTITIONS_PER_CHUNK
+    return tuple(_unpacked(index, packed) for index, packed in enumerate(unpack(data)["partitions"], first))
+
+
+def _unpacked(index: int, packed: list[Any]) -> PartitionState:
+    leader, leader_epoch, replicas, isr, partition_epoch, *rest = packed
+    usual = PartitionState(
+        index=index,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        replicas=brokers_shared(tuple(replicas)),
+        isr=brokers_shared(tuple(isr)),
+        partition_epoch=partition_epoch,
+    )
+    if not rest:
+        return usual
+    rare = rest[0]
+    return replace(
+        usual,
+        adding_replicas=brokers_shared(tuple(rare.get("adding", ()))),
+        removing_replicas=brokers_shared(tuple(rare.get("removing", ()))),
+        eligible_leader_replicas=brokers_shared(tuple(rare.get("eligible", ()))),
+        last_known_leader=rare.get("last_leader", NO_LEADER),
+        leader_recovery_state=LeaderRecoveryState(rare.get("recovery", LeaderRecoveryState.RECOVERED)),
+        in_sync_min=rare.get("in_sync_min", 0),
     )
 
 
@@ -145,11 +243,11 @@ class ControllerState:
 
 
 def pack_controller(controller: ControllerState) -> bytes:
-    return pack({"v": 1, "broker": controller.broker_id, "epoch": controller.epoch})
+    return pack({"v": FORMAT, "broker": controller.broker_id, "epoch": controller.epoch})
 
 
 def unpack_controller(data: bytes) -> ControllerState:
-    record = json.loads(data)
+    record = unpack(data)
     return ControllerState(broker_id=record["broker"], epoch=record["epoch"])
 
 
@@ -164,7 +262,7 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """A broker that is up: registered by itself, gone with its session. `epoch` tells one life from the next."""
+    """A registered broker; it goes with its session. `epoch` is the number of the registration's transaction."""
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]

@@ -1,8 +1,9 @@
-"""What the cluster agrees a topic is."""
+"""A topic and its partitions, as the cluster's metadata has them."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from penstock.model.generated_errors import InvalidTopic
 from penstock.model.ids import TopicId
@@ -18,16 +19,39 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
+NO_LEADER = -1
+
+
+class LeaderRecoveryState(IntEnum):
+    """Whether the leader was elected from replicas known to have every committed record (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+    """It was elected uncleanly and has not replaced the ISR yet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who holds a partition and who leads it. Only the controller writes one."""
+    """The replicas of a partition and its leader. Only the controller writes one."""
 
     index: int
     leader: int
+    """A broker id, or `NO_LEADER`."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     partition_epoch: int = 0
+    """Goes up with every change of this partition."""
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    """Replicas that a reassignment adds or removes; both are among `replicas` until it ends."""
+    eligible_leader_replicas: tuple[int, ...] = ()
+    """Replicas outside the ISR that have every committed record (KIP-966)."""
+    last_known_leader: int = NO_LEADER
+    """The last leader, while there is none."""
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    in_sync_min: int = 0
+    """The min.insync.replicas in force for this partition; 0 where none is recorded and the topic's setting holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +63,11 @@ class TopicState:
     configs: Mapping[str, str]
     partitions: tuple[PartitionState, ...]
     version: int = 0
+    """Of the topic's own node in the metadata store."""
     grown_from: int | None = None
     """How many partitions the topic was created with, if it has grown since."""
+    chunk_versions: tuple[int, ...] = ()
+    """Of the nodes that hold the states of its partitions."""
 
     @property
     def partitions_at_creation(self) -> int:

@@ -16,9 +16,9 @@ from penstock.metadata.records import (
     BrokerEndpoint,
     BrokerState,
     broker_path,
+    chunk_path,
     pack_broker,
-    pack_topic,
-    topic_path,
+    pack_partitions,
 )
 from penstock.model.generated_errors import (
     InvalidRequest,
@@ -180,8 +180,7 @@ def test_a_partition_whose_leader_is_down_has_none(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a")
         gone = PartitionState(index=0, leader=7, leader_epoch=3, replicas=(7, 1), isr=(7, 1))
-        moved = TopicState(name="a", topic_id=made.topic_id, configs={}, partitions=(gone,))
-        await world.store.multi([Set(topic_path("a"), pack_topic(moved))])
+        await world.store.multi([Set(chunk_path(made.topic_id, 0), pack_partitions([gone]))])
         for version in VERSIONS:
             (partition,) = (await world.ask(METADATA, named("a"), version)).topics[0].partitions
             assert (partition.error_code, partition.leader_id) == (LeaderNotAvailable.code, -1)
@@ -196,8 +195,7 @@ def test_a_replica_that_is_down_troubles_only_the_first_version(tmp_path: Path) 
     async def act(world: World) -> None:
         made = await make(world, "a")
         state = PartitionState(index=0, leader=1, leader_epoch=3, replicas=(1, 7), isr=(1,))
-        moved = TopicState(name="a", topic_id=made.topic_id, configs={}, partitions=(state,))
-        await world.store.multi([Set(topic_path("a"), pack_topic(moved))])
+        await world.store.multi([Set(chunk_path(made.topic_id, 0), pack_partitions([state]))])
         for version in VERSIONS:
             (partition,) = (await world.ask(METADATA, named("a"), version)).topics[0].partitions
             assert partition.leader_id == 1

@@ -13,7 +13,9 @@ from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import (
     ALL_BROKERS,
     broker_config_path,
+    chunk_path,
     pack,
+    pack_partitions,
     pack_topic,
     quota_entity,
     quota_path,
@@ -32,7 +34,12 @@ def image(**configs: str) -> MetadataImage:
     partition = PartitionState(index=0, leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     topic = TopicState(name="t", topic_id=TopicId(b"t" * 16), configs=settings, partitions=(partition,))
-    made.apply([Change(path="/topics/t", data=pack_topic(topic), version=4)])
+    made.apply(
+        [
+            Change(path=chunk_path(topic.topic_id, 0), data=pack_partitions(topic.partitions)),
+            Change(path="/topics/t", data=pack_topic(topic), version=4),
+        ]
+    )
     return made
 
 
@@ -80,7 +87,7 @@ def test_a_change_is_written_against_the_version_it_was_made_from() -> None:
     (operation,) = plan_config_changes(image(), [steps(("retention.ms", Step.SET, "5"))], config=CONFIG).operations
     assert isinstance(operation, Set)
     assert operation.version == 4
-    assert unpack_topic("t", operation.data, 5).configs == {"retention.ms": "5"}
+    assert unpack_topic(operation.data).configs == {"retention.ms": "5"}
 
 
 def test_a_change_that_changes_nothing_writes_nothing() -> None:

@@ -24,7 +24,13 @@ from penstock.controller.topics import (
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.nodes import Change
 from penstock.metadata.operations import Create, Delete, Set
-from penstock.metadata.records import BrokerState, deletion_path, pack_broker, topic_path, unpack_topic
+from penstock.metadata.records import (
+    BrokerState,
+    chunk_path,
+    deletion_path,
+    pack_broker,
+    topic_path,
+)
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidConfig,
@@ -99,10 +105,11 @@ def test_a_new_topic_has_live_leaders_and_full_isrs() -> None:
 
 def test_what_is_planned_reads_back_as_what_was_answered() -> None:
     planned = plan(image_of(1), NewTopic(name="a", partitions=2, configs=(("retention.ms", "5"),)))
-    (operation,) = planned.operations
+    *partitions, operation = planned.operations
     assert isinstance(operation, Create)
     assert operation.path == topic_path("a")
-    assert unpack_topic("a", operation.data, 0) == planned.outcomes[0]
+    assert [each.path for each in partitions] == ["/partitions/" + "0" * 31 + "1.0"]
+    assert carried_out(image_of(1), planned).topics["a"] == planned.outcomes[0]
 
 
 def test_counts_left_out_are_the_brokers() -> None:
@@ -155,7 +162,8 @@ def test_a_bad_topic_does_not_stop_a_good_one() -> None:
     planned = plan(image_of(1), NewTopic(name="bad", partitions=0), NewTopic(name="good"))
     assert isinstance(planned.outcomes[0], InvalidPartitions)
     assert isinstance(planned.outcomes[1], TopicState)
-    assert len(planned.operations) == 1
+    assert [each.path for each in planned.operations][-1:] == ["/topics/good"]
+    assert len(planned.operations) == 2
 
 
 def test_a_name_is_taken_once() -> None:
@@ -197,9 +205,12 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
     topic_id = image.topics["a"].topic_id
     for wanted in ("a", topic_id):
         planned = plan_deletions(image, [wanted], config=BrokerConfig())
-        assert planned.operations == (
-            Delete(topic_path("a"), image.topics["a"].version),
-            Create(deletion_path(topic_id), b'{"brokers":[1],"topic":"a"}'),
+        assert planned.steps == (
+            (
+                Delete(topic_path("a"), image.topics["a"].version),
+                Create(deletion_path(topic_id), b'{"brokers":[1],"topic":"a"}'),
+            ),
+            (Delete(chunk_path(topic_id, 0)),),
         )
 
 

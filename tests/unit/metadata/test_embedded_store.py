@@ -14,7 +14,7 @@ import pytest
 
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore, StoreDamaged, StoreInUse
 from penstock.metadata.operations import Create, Set
-from penstock.metadata.store import StoreUnavailable
+from penstock.metadata.store import OutcomeUnknown, StoreUnavailable
 
 WRITER = """
 import asyncio, sys
@@ -145,6 +145,50 @@ def test_a_full_disk_refuses_the_change_and_the_store_goes_on_when_there_is_room
         assert node.data == b"before"
         await store._run(lambda: store._database.connection.execute("PRAGMA max_page_count = 100000"))
         await store.multi([Create("/big", b"x" * 500_000), Set("/a", b"after")])
+        await store.close()
+
+    asyncio.run(run())
+
+
+class FailingCommit:
+    """A connection whose COMMIT fails once."""
+
+    def __init__(self, connection: sqlite3.Connection, code: int) -> None:
+        self._connection = connection
+        self._code: int | None = code
+
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        if statement == "COMMIT" and self._code is not None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self._code
+            self._code = None
+            raise error
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (sqlite3.SQLITE_IOERR_FSYNC, OutcomeUnknown),
+        (sqlite3.SQLITE_IOERR_WRITE, OutcomeUnknown),
+        (sqlite3.SQLITE_FULL, StoreUnavailable),
+    ],
+)
+def test_only_an_io_error_of_the_commit_itself_leaves_the_outcome_unknown(
+    tmp_path: Path, code: int, error: type[Exception]
+) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path)
+        number = await store.multi([Create("/a", b"before")])
+        store._database.connection = FailingCommit(store._database.connection, code)  # type: ignore[assignment]
+        with pytest.raises(error):
+            await store.multi([Set("/a", b"failed")])
+        found = await store.tree("/a")
+        assert (found.number, found.nodes["/a"].data) == (number, b"before")
+        assert await store.multi([Set("/a", b"after", 0)]) == number + 1
         await store.close()
 
     asyncio.run(run())

@@ -55,10 +55,10 @@ class Below(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class StoreFaults:
-    """Which faults happen, and how often, in percent; all off as made."""
+    """Which faults happen, and how often, in percent; all are off by default."""
 
     watch_delay_s_max: float = 0.0
-    """How long a report of a change may take, whatever else has arrived meanwhile."""
+    """How long a report of a change may take, also when later responses have arrived."""
     coalesce_percent: int = 0
     """Reports that bring all changes so far."""
     lose_percent: int = 0
