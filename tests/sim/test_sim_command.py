@@ -32,7 +32,13 @@ def test_a_replay_shows_faults_logs_and_operations() -> None:
     done = RUNNER.invoke(app, ["sim", "replay", "1"])
 
     assert done.exit_code == 0
-    for shown in ("fault: power cut", "broker-1 power cut", "broker-1 info ready", "idempotent produce ok", '"seed": 1'):
+    for shown in (
+        "fault: power cut",
+        "broker-1 power cut",
+        "broker-1 info ready",
+        "idempotent produce ok",
+        '"seed": 1',
+    ):
         assert shown in done.output
     assert " append /data/" not in done.output
 

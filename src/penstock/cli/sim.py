@@ -80,9 +80,7 @@ def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
     seconds: SecondsOption = 60.0,
     ablate: AblateOption = None,
-    every_message: Annotated[
-        bool, typer.Option("--all", help="Show every message and every disk write, too.")
-    ] = False,
+    every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
 ) -> None:
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation

@@ -54,7 +54,9 @@ class Actor:
         assert self._task is not None
         done, _ = await asyncio.wait([self._task], timeout=limit_s)
         if not done:
-            where = [f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" for frame in self._task.get_stack()]
+            where = [
+                f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" for frame in self._task.get_stack()
+            ]
             self._recording.finding(f"{self.name} still waits {limit_s:g} s after everything was healed: {where}")
         elif (error := self._task.exception()) is not None:
             raise error

@@ -153,6 +153,8 @@ class SimLog:
         self.is_ready = asyncio.Event()
         self.counts: Counter[str] = Counter()
         """How often each event was logged."""
+        self.errors: Counter[tuple[str, str]] = Counter()
+        """How often each event was logged as an error, by event and partition, if it names one."""
 
     def debug(self, event: str, /, **fields: Any) -> None:
         self.counts[event] += 1
@@ -166,6 +168,7 @@ class SimLog:
         self._note("warning", event, fields)
 
     def error(self, event: str, /, **fields: Any) -> None:
+        self.errors[event, str(fields.get("partition", ""))] += 1
         self._note("error", event, fields)
         error = fields.get("exc_info")
         # What an ended life trips over is no bug.

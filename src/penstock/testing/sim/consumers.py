@@ -180,7 +180,7 @@ class Reader:
     async def run(self) -> None:
         recording = self._link.recording
         self._fetcher.positions = {(self._topic.name, index): 0 for index in range(self._topic.partitions)}
-        recording.add(Moved(process=self._process, keys=tuple(self._topic.keys())))
+        recording.add(Moved(process=self._process, keys=tuple(self._topic.partition_keys())))
         while not self._plan.stopping:
             seen = await self._fetcher.poll()
             if seen:

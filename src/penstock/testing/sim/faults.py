@@ -59,7 +59,7 @@ class Fault(StrEnum):
     STORE_EXPIRY = "store expiry"
     """A broker's session in the metadata store ends."""
     STORE_DOUBT = "store doubt"
-    """For some seconds, transactions of the store have unknown outcomes, and changes are reported late or not at all."""
+    """For some seconds, writes to the store have unknown outcomes, and changes are reported late or not at all."""
 
 
 BROKER_FAULTS = (
@@ -81,8 +81,17 @@ CLOCK_JUMP_MS_MAX = 10 * 60 * 1000
 RESTARTS_MAX = 20
 """How often a broker is started until it serves."""
 READY_S = 60.0
+LOOK_S = 0.1
+LIMIT_S = 120.0
 CRASH_IN_RECOVERY = 0.2
 """How often a broker that starts crashes once more."""
+
+
+async def eventually(world: World, condition: Callable[[], bool], *, limit_s: float = LIMIT_S) -> None:
+    """Wait until something is so, or the time is over. On virtual time, looking costs nothing but its callbacks."""
+    deadline = world.now + limit_s
+    while not condition() and world.now < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
 
 
 class Schedule:
@@ -202,8 +211,7 @@ class Schedule:
     async def _crash_on_disk(self) -> None:
         broker = self._broker()
         self._crash_soon(broker)
-        while broker.running:
-            await asyncio.sleep(0.1)
+        await eventually(self._world, lambda: not broker.running)
         self.counts[Fault.CRASH_ON_DISK] += 1
         await asyncio.sleep(self._random.uniform(0, 2))
         await self.bring_up(broker)
@@ -238,7 +246,7 @@ class Schedule:
         for path_part, limit_s in ((part, 3), (".log", 30)):
             files.fail(operation, path_part, errno.EIO, times=1)
             fault_set = files.faults[-1]
-            await self._until(lambda fault_set=fault_set: fault_set.times == 0, limit_s=limit_s)
+            await eventually(self._world, lambda fault=fault_set: fault.times == 0, limit_s=limit_s)
             files.faults.clear()
             if fault_set.times == 0:
                 self.counts[fault] += 1
@@ -252,11 +260,6 @@ class Schedule:
         else:
             await broker.stop()
         await self.bring_up(broker)
-
-    async def _until(self, condition: Callable[[], bool], *, limit_s: float) -> None:
-        deadline = self._world.now + limit_s
-        while not condition() and self._world.now < deadline:
-            await asyncio.sleep(0.1)
 
     async def _disk_full(self) -> None:
         broker = self._broker()
@@ -279,9 +282,7 @@ class Schedule:
     async def _cut(self) -> None:
         fabric = self._world.fabric
         client, broker = self._random.choice(self._actors).name, self._broker().name
-        directions = self._random.choice(
-            ([(client, broker)], [(broker, client)], [(client, broker), (broker, client)])
-        )
+        directions = self._random.choice(([(client, broker)], [(broker, client)], [(client, broker), (broker, client)]))
         for source, target in directions:
             fabric.cut(source, target)
         self.counts[Fault.CUT] += 1
@@ -291,8 +292,8 @@ class Schedule:
 
     async def _reset(self) -> None:
         fabric = self._world.fabric
-        while not (open_now := fabric.connections()):
-            await asyncio.sleep(0.2)
+        await eventually(self._world, lambda: bool(fabric.connections()))
+        open_now = fabric.connections()
         for end in self._random.sample(open_now, self._random.randint(1, len(open_now))):
             fabric.reset(end)
         self.counts[Fault.RESET] += 1
@@ -323,8 +324,7 @@ class Schedule:
     # The metadata store
 
     async def _session(self) -> int:
-        while not self._store.clients:
-            await asyncio.sleep(0.1)
+        await eventually(self._world, lambda: bool(self._store.clients))
         return self._random.choice(list(self._store.clients))
 
     async def _store_suspension(self) -> None:

@@ -42,6 +42,7 @@ class Code(IntEnum):
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
@@ -50,6 +51,7 @@ class Code(IntEnum):
     ILLEGAL_GENERATION = 22
     UNKNOWN_MEMBER_ID = 25
     REBALANCE_IN_PROGRESS = 27
+    TOPIC_ALREADY_EXISTS = 36
     NOT_CONTROLLER = 41
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
@@ -115,9 +117,7 @@ class Link:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             try:
-                connection = await SimClient.open(
-                    self._network, *address, client_id=self.name, timeout_s=CONNECT_S
-                )
+                connection = await SimClient.open(self._network, *address, client_id=self.name, timeout_s=CONNECT_S)
             except Disconnected as error:
                 self.forget()
                 raise NotSent(str(error)) from None

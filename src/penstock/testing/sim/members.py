@@ -148,9 +148,7 @@ class Membership:
             ],
         )
         try:
-            response = await link.ask_coordinator(
-                GROUP_KEY, self.group, offset_commit, OFFSET_COMMIT_VERSION, request
-            )
+            response = await link.ask_coordinator(GROUP_KEY, self.group, offset_commit, OFFSET_COMMIT_VERSION, request)
         except NotSent:
             await link.backoff()
             return
@@ -159,9 +157,7 @@ class Membership:
         codes = {part.error_code for topic in response.topics for part in topic.partitions}
         link.recording.operations[f"{self.group} commit"] += 1
         if codes == {Code.NONE}:
-            link.recording.commit_acknowledged(
-                self.group, {key_of(*place): at for place, at in offsets.items()}
-            )
+            link.recording.commit_acknowledged(self.group, {key_of(*place): at for place, at in offsets.items()})
             return
         link.recording.line(f"{link.name}: a commit of {self.member_id} at {self.epoch} got {sorted(codes)}")
         if codes & UNDECIDED:
@@ -212,9 +208,7 @@ class ClassicMember(Membership):
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
-        joined = await link.ask_coordinator(
-            GROUP_KEY, self.group, join_group, JOIN_VERSION, request, timeout_s=JOIN_S
-        )
+        joined = await link.ask_coordinator(GROUP_KEY, self.group, join_group, JOIN_VERSION, request, timeout_s=JOIN_S)
         if joined.error_code:
             return await self._refused("a join", joined.error_code, joined.member_id)
         self.member_id, self.epoch = joined.member_id, joined.generation_id
@@ -381,9 +375,7 @@ class ConsumerMember(Membership):
                 link.recording.operations["consumer-readers join"] += 1
             self.epoch = response.member_epoch
             if response.assignment is not None:
-                self._target = {
-                    index for topic in response.assignment.topic_partitions for index in topic.partitions
-                }
+                self._target = {index for topic in response.assignment.topic_partitions for index in topic.partitions}
             return
         if code in RENEWING:
             raise Rejoin("fenced")

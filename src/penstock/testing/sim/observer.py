@@ -26,9 +26,7 @@ async def committed_offsets(
         offset_fetch.OffsetFetchRequestTopics(name=topic.name, partition_indexes=list(range(topic.partitions)))
         for topic in topics
     ]
-    asked = offset_fetch.OffsetFetchRequestGroup(
-        group_id=group, topics=wanted, member_id=member_id, member_epoch=epoch
-    )
+    asked = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=wanted, member_id=member_id, member_epoch=epoch)
     request = offset_fetch.Request(groups=[asked], require_stable=stable)
     response = await link.ask_coordinator(GROUP_KEY, group, offset_fetch, OFFSET_FETCH_VERSION, request)
     [answered] = response.groups
@@ -74,9 +72,7 @@ class Observer:
         link, recording = self._link, self._link.recording
         complete = True
         for group in self._plan.groups:
-            before = {
-                key: offset for (name, key), offset in recording.acknowledged.items() if name == group
-            }
+            before = {key: offset for (name, key), offset in recording.acknowledged.items() if name == group}
             settled = link.random.random() < 0.5 if stable is None else stable
             found = await committed_offsets(link, group, self._plan.topics, stable=settled)
             if found is None:

@@ -15,7 +15,7 @@ class Topic:
     name: str
     partitions: int
 
-    def keys(self) -> list[str]:
+    def partition_keys(self) -> list[str]:
         return [key_of(self.name, index) for index in range(self.partitions)]
 
     def any_index(self, stream: random.Random) -> int:

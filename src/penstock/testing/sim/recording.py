@@ -35,6 +35,8 @@ class Recording:
         """By group and partition: the highest offset whose commit was acknowledged."""
         self.polled: dict[tuple[str, str], set[int]] = {}
         """By group and partition: the offsets that its members have read."""
+        self.topics: dict[str, bool | None] = {}
+        """By name of a topic: whether it must be there at the end; None where either is right."""
         self.unflushed: set[int] = set()
         """Values that a power cut may take."""
         self.sources: dict[int, tuple[str, int]] = {}

@@ -12,11 +12,12 @@ from typing import Any
 
 from penstock.testing.histories import CommittedOffset, PartitionEnd, check, forbidden
 from penstock.testing.sim.actors import Actor
+from penstock.testing.sim.administrators import CREATE_TOPICS_VERSION, check_topics, creation_of
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.consumers import Seen, end_offset, read_everything
-from penstock.testing.sim.faults import Schedule
+from penstock.testing.sim.faults import Schedule, eventually
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
 from penstock.testing.sim.observer import Observer
@@ -33,11 +34,11 @@ OPERATIONS_MIN = 1_000
 FAULTS_MIN = 10
 CALM_S = 3.0
 """Clients go on for so long after the last fault."""
+MORE_S = 30.0
+"""And for up to so much longer until they have done enough."""
 REST_S = 120.0
 """Within so long after everything is healed, every client has ended and no transaction is open."""
 LIMIT_S = 1_200.0
-CREATE_TOPICS_VERSION = 5
-TOPIC_EXISTS = 36
 PAGE_CACHE_EVERY = 4
 """One seed of so many acknowledges what is in the page cache, and has no power cuts."""
 
@@ -55,6 +56,12 @@ SETTINGS: dict[str, str] = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
 }
 """Of every simulated broker: groups settle, and transactions time out, within seconds."""
+
+EXPECTED_ERRORS = frozenset({"directory_offline", "directory_refuses", "maintenance_refused", "metadata_not_followed"})
+"""What brokers log as an error because of a fault of their disk."""
+
+LOSSES = frozenset({"committed_records_missing", "segment_quarantined"})
+"""What brokers log as an error of a partition whose acknowledged records a power cut took."""
 
 TOPIC_CONFIGS: dict[str, str] = {"internal.segment.bytes": "20000", "index.interval.bytes": "1000"}
 """Segments roll, and indexes have entries."""
@@ -99,7 +106,7 @@ class Simulation:
     seed: int
     duration_s: float = DURATION_S
     brokers: int = 1
-    pace: float = 0.4
+    pace: float = 0.3
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -140,6 +147,12 @@ class Cast:
             *(f"{failure.node}: {failure.message}: {failure.error!r}" for failure in world.failures),
             *(str(anomaly) for anomaly in forbidden(check(recording.history()))),
         ]
+        for broker in self._brokers:
+            anomalies += [
+                f"{broker.name} logged {count} x {event} {partition}".rstrip()
+                for (event, partition), count in broker.log.errors.items()
+                if event not in EXPECTED_ERRORS and not (event in LOSSES and partition.startswith(UNFLUSHED.name))
+            ]
         operations = {workload: recording.operations[workload] for workload in WORKLOADS}
         faults = {kind.value: self._schedule.counts[kind] for kind in self._schedule.kinds}
         done = {**operations, **faults}
@@ -155,6 +168,9 @@ class Cast:
             requests=world.counts["requests"],
             simulated_s=round(world.now - 1000.0, 3),
         )
+
+    def _operations(self) -> int:
+        return sum(self._recording.operations[workload] for workload in WORKLOADS)
 
     async def _main(self) -> None:
         simulation, world, plan = self._simulation, self._world, self._plan
@@ -190,6 +206,7 @@ class Cast:
         )
         await self._schedule.run(simulation.duration_s)
         await asyncio.sleep(CALM_S)
+        await eventually(world, lambda: self._operations() >= OPERATIONS_MIN, limit_s=MORE_S)
         plan.stopping = True
         for actor in self._actors:
             await actor.finish(REST_S)
@@ -223,6 +240,7 @@ class Cast:
         observer = Observer(link, self._plan)
         while not await observer.look(stable=True):
             await link.backoff()
+        await check_topics(link)
         seen = await self._read(link)
         for finding in check_groups(self._recording, seen):
             self._recording.finding(finding)
@@ -242,9 +260,7 @@ class Cast:
 def check_groups(recording: Recording, seen: Seen) -> Iterator[str]:
     """Whether groups have read what they have committed, and copied it once."""
     committed = {
-        (event.group, event.key): event.offset
-        for event in recording.history()
-        if isinstance(event, CommittedOffset)
+        (event.group, event.key): event.offset for event in recording.history() if isinstance(event, CommittedOffset)
     }
     for (group, key), offset in committed.items():
         if group != COPY_GROUP:
@@ -252,13 +268,15 @@ def check_groups(recording: Recording, seen: Seen) -> Iterator[str]:
             missed = [at for at, _ in seen[key] if at < offset and at not in read]
             if missed:
                 yield f"group {group} has committed {offset} in {key}, and none of its members read {missed}"
-    copies = Counter(recording.sources[value] for pairs in seen.values() for _, value in pairs if value in recording.sources)
+    copies = Counter(
+        recording.sources[value] for pairs in seen.values() for _, value in pairs if value in recording.sources
+    )
     for (key, at), count in copies.items():
         if count > 1:
             yield f"offset {at} of {key} was copied {count} times"
         if at >= committed.get((COPY_GROUP, key), 0):
             yield f"offset {at} of {key} was copied, and is not committed"
-    for key in EVENTS.keys():
+    for key in EVENTS.partition_keys():
         offset = committed.get((COPY_GROUP, key), 0)
         missed = [at for at, _ in seen[key] if at < offset and (key, at) not in copies]
         if missed:
@@ -279,18 +297,7 @@ async def asked(link: Link, topic: Topic, index: int, *, committed: bool) -> int
 
 async def create(link: Link, topics: tuple[Topic, ...], configs: Mapping[str, str]) -> None:
     """Create the topics, before anything goes wrong."""
-    wanted = [
-        create_topics.CreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=1,
-            configs=[
-                create_topics.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
-            ],
-        )
-        for topic in topics
-    ]
-    request = create_topics.Request(topics=wanted, timeout_ms=5_000)
+    request = creation_of(topics, configs)
     response = await link.ask(link.any_broker(), create_topics, CREATE_TOPICS_VERSION, request)
     for topic in response.topics:
-        assert topic.error_code in (0, TOPIC_EXISTS), f"{topic.name}: {topic.error_message}"
+        assert not topic.error_code, f"{topic.name}: {topic.error_message}"

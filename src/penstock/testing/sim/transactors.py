@@ -156,7 +156,9 @@ class Transactions:
             [result] = response.results_by_topic_v3_and_below[0].results_by_partition
             return int(result.partition_error_code)
 
-        await self._insist("an addition of a partition", add_partitions_to_txn, ADD_PARTITIONS_VERSION, request, code_of)
+        await self._insist(
+            "an addition of a partition", add_partitions_to_txn, ADD_PARTITIONS_VERSION, request, code_of
+        )
         self._added.add((topic, index))
 
     async def _insist(self, what: str, api: ModuleType, version: int, request: Any, code_of: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.testing.sim.actors import Worker
+from penstock.testing.sim.administrators import Administrator
 from penstock.testing.sim.consumers import Reader
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.members import ClassicMember, ConsumerMember
@@ -28,6 +29,7 @@ WORKLOADS = (
     "transaction v1",
     "transaction v2",
     "copy",
+    "topic change",
     "look",
 )
 """What a run must have done, each at least once."""
@@ -54,5 +56,6 @@ def workers_of(plan: Plan) -> dict[str, Callable[[Link], Worker]]:
         "transactor-4": lambda link: Transactor(link, plan, transactional_id="shared", version=1),
         "copier-0": lambda link: Copier(link, plan, index=0, version=1),
         "copier-1": lambda link: Copier(link, plan, index=1, version=2),
+        "administrator": lambda link: Administrator(link, plan),
         "observer": lambda link: Observer(link, plan),
     }
